@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <stoker/dataset.h>
+#include <stoker/detail/core.h>
+#include <stoker/options.h>
+#include <stoker/stats.h>
+#include <stoker/worker.h>
+
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace stoker {
+
+namespace detail {
+
+// The dataset, wrapped for the core.
+template <MapDataset Dataset>
+class MapFetcher final : public Fetcher {
+ public:
+  explicit MapFetcher(Dataset dataset) : dataset_(std::move(dataset)) {}
+
+  Dataset& dataset() { return dataset_; }
+
+  std::optional<size_t> size() override {
+    if constexpr (requires { static_cast<size_t>(dataset_.size()); }) {
+      return static_cast<size_t>(dataset_.size());
+    } else {
+      return dataset_.size();  // of torch::data's datasets, an optional
+    }
+  }
+  bool whole_batches() const override { return BatchedDataset<Dataset>; }
+
+  const FlatSample& get(size_t index) override {
+    single_.emplace(dataset_.get(index));
+    return flatten(*single_);
+  }
+  size_t fetch([[maybe_unused]] std::span<const size_t> indices) override {
+    if constexpr (BatchedDataset<Dataset>) {
+      batch_ = dataset_.get_batch(indices);
+    }
+    return batch_.size();
+  }
+  const FlatSample& fetched(size_t i) override { return flatten(batch_.at(i)); }
+  std::vector<std::string> leaf_paths() override {
+    LeafPaths paths;
+    Codec<Sample>::flatten(*last_, paths);
+    return paths.take();
+  }
+  void release() override {
+    single_.reset();
+    batch_.clear();
+  }
+
+ private:
+  using Sample = SampleOf<Dataset>;
+
+  const FlatSample& flatten(const Sample& sample) {
+    last_ = &sample;
+    flat_.clear();
+    Codec<Sample>::flatten(sample, flat_);
+    return flat_;
+  }
+
+  Dataset dataset_;
+  std::optional<Sample> single_;
+  std::vector<Sample> batch_;
+  const Sample* last_ = nullptr;
+  FlatSample flat_;
+};
+
+}  // namespace detail
+
+/// Feeds a training loop with batches that worker processes read and collate into shared memory.
+/// The equivalent of Python's `torch.utils.data.DataLoader` for map-style datasets.
+///
+///     stoker::DataLoader loader(Faces{"faces/"}, {.batch_size = 64, .shuffle = true,
+///                                                 .num_workers = 4});
+///     for (int epoch = 0; epoch < 10; ++epoch)
+///       for (auto& [images, labels] : loader)        // Tensor [64, ...], Tensor [64]
+///         train(images, labels);
+///
+/// A batch's tensors own the memory they lie in, so they may be kept, moved from and dropped at
+/// will, also after the loader is gone; dropping the last one lets the loader use it again.
+///
+/// Construct loaders early: before threads are started, before CUDA is used, and before memory is
+/// filled that the workers do not need, since each fork copies the page tables of all of it.
+///
+/// Thread safety: like Python's, one thread at a time. Process safety: in a forked child of the
+/// program a loader is inert; it must not be iterated there, and may be destroyed.
+template <MapDataset Dataset>
+class DataLoader {
+ public:
+  using Sample = SampleOf<Dataset>;
+  using Batch = BatchOf<Sample>;
+
+  /// Takes the dataset by value (move it in). Throws `std::invalid_argument` for bad options.
+  explicit DataLoader(Dataset dataset, DataLoaderOptions options = {})
+      : DataLoader(std::make_unique<detail::MapFetcher<Dataset>>(std::move(dataset)),
+                   std::move(options)) {}
+
+  /// An input iterator; `*` gives the same batch until `++`. Move-only: one epoch has one consumer.
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = Batch*;
+    using reference = Batch&;
+
+    Iterator(Iterator&& other) noexcept
+        : core_(std::exchange(other.core_, nullptr)),
+          epoch_(other.epoch_),
+          leaves_(std::move(other.leaves_)),
+          batch_(std::move(other.batch_)) {}
+    Iterator& operator=(Iterator&& other) noexcept {
+      std::swap(core_, other.core_);
+      std::swap(epoch_, other.epoch_);
+      std::swap(leaves_, other.leaves_);
+      std::swap(batch_, other.batch_);
+      return *this;
+    }
+    ~Iterator() {
+      batch_.reset();
+      if (core_ != nullptr) core_->abandon(epoch_);
+    }
+
+    /// The batch, for the taking. Throws `std::out_of_range` past the end.
+    Batch& operator*() const {
+      if (!batch_) throw std::out_of_range("stoker: this iterator is past the end of its epoch");
+      return *batch_;
+    }
+    Batch* operator->() const { return &**this; }
+
+    /// Waits for the next batch. Throws WorkerError; then the epoch is over, and every further
+    /// `++` of it throws the same.
+    Iterator& operator++() {
+      batch_.reset();  // first: its memory may be what the next one needs
+      leaves_.clear();
+      if (core_ != nullptr && core_->next(epoch_, leaves_)) {
+        batch_.emplace(detail::Codec<Sample>::gather(leaves_));
+      }
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+
+    bool operator==(std::default_sentinel_t) const { return !batch_; }
+
+   private:
+    friend class DataLoader;
+    Iterator(detail::LoaderCore* core, uint64_t epoch) : core_(core), epoch_(epoch) { ++*this; }
+
+    detail::LoaderCore* core_;
+    uint64_t epoch_;
+    detail::BatchLeaves leaves_;
+    mutable std::optional<Batch> batch_;
+  };
+
+  /// Begins a new epoch; cheap also when the one before was left early. Ends that one: an iterator
+  /// of it that is still used throws `std::logic_error`.
+  Iterator begin() { return Iterator(core_.get(), core_->begin_epoch()); }
+  std::default_sentinel_t end() const { return {}; }
+
+  /// Batches per epoch, as Python's `len(loader)`. Throws `std::logic_error` if the sampler does
+  /// not know.
+  size_t size() const {
+    const auto size = core_->size();
+    if (!size) throw std::logic_error("stoker: the sampler does not tell its size");
+    return static_cast<size_t>(*size);
+  }
+
+  /// The program's own copy of the dataset. Changes reach the workers when they are forked: at
+  /// the next epoch with `persistent_workers = false`, never with persistent ones.
+  Dataset& dataset() { return fetcher_->dataset(); }
+  const DataLoaderOptions& options() const { return core_->options(); }
+  const LoaderStats& stats() const { return core_->stats(); }
+
+ private:
+  DataLoader(std::unique_ptr<detail::MapFetcher<Dataset>> fetcher, DataLoaderOptions options)
+      : fetcher_(fetcher.get()),
+        core_(std::make_unique<detail::LoaderCore>(std::move(fetcher), std::move(options))) {}
+
+  detail::MapFetcher<Dataset>* fetcher_;  // owned by core_
+  std::unique_ptr<detail::LoaderCore> core_;
+};
+
+template <class Dataset>
+DataLoader(Dataset) -> DataLoader<Dataset>;
+template <class Dataset>
+DataLoader(Dataset, DataLoaderOptions) -> DataLoader<Dataset>;
+
+}  // namespace stoker

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <stoker/sample.h>
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace torch::data::datasets {
+template <typename Self, typename SingleExample>
+class Dataset;
+}
+
+namespace stoker {
+
+namespace detail {
+
+template <class D>
+concept HasSize = requires(D& dataset) {
+  { dataset.size() } -> std::convertible_to<size_t>;
+} || requires(D& dataset) {
+  { *dataset.size() } -> std::convertible_to<size_t>;  // torch::data: an optional
+};
+
+// torch::data's Dataset gives every class a `get_batch` that only loops over `get`. Where that one
+// was inherited as it is, samples are fetched one by one, so that all workers share a batch.
+template <class Member>
+struct ClassOf;
+template <class R, class C>
+struct ClassOf<R C::*> {
+  using type = C;
+};
+template <class C>
+constexpr bool kIsTorchBase = false;
+template <class Self, class Example>
+constexpr bool kIsTorchBase<torch::data::datasets::Dataset<Self, Example>> = true;
+
+template <class D>
+constexpr bool kInheritsGetBatch = false;
+template <class D>
+  requires requires { typename ClassOf<decltype(&D::get_batch)>::type; }
+constexpr bool kInheritsGetBatch<D> =
+    kIsTorchBase<typename ClassOf<decltype(&D::get_batch)>::type>;
+
+}  // namespace detail
+
+/// Any type with `get(size_t)`, which returns a sample, and `size()`. Compare Python's map-style
+/// `Dataset`. It may be move-only. `get` runs in the workers, each of which has its own copy of the
+/// dataset as it was at the fork; what `get` changes in it stays there.
+template <class D>
+concept MapDataset = detail::HasSize<D> && requires(D& dataset, size_t index) {
+  { dataset.get(index) } -> SampleType;
+};
+
+/// The type of a dataset's samples.
+template <MapDataset D>
+using SampleOf = std::remove_cvref_t<decltype(std::declval<D&>().get(size_t{}))>;
+
+/// A dataset that also fetches whole batches: `get_batch(std::span<const size_t>)`, or the like,
+/// returns a `std::vector` of samples, one for each index, in order. The loader then prefers it,
+/// and one worker fetches each batch. Compare Python's `__getitems__`.
+template <class D>
+concept BatchedDataset = MapDataset<D> && !detail::kInheritsGetBatch<D> &&
+                         requires(D& dataset, std::span<const size_t> indices) {
+                           {
+                             dataset.get_batch(indices)
+                           } -> std::convertible_to<std::vector<SampleOf<D>>>;
+                         };
+
+}  // namespace stoker

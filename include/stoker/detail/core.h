@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <stoker/detail/flat_sample.h>
+#include <stoker/options.h>
+#include <stoker/stats.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace stoker::detail {
+
+/// A dataset, seen from the compiled core. What it hands out points into samples that it keeps
+/// until `release`.
+class Fetcher {
+ public:
+  virtual ~Fetcher() = default;
+
+  /// Main process: the number of samples, where the dataset knows it.
+  virtual std::optional<size_t> size() = 0;
+  /// Whether whole batches are to be fetched with `fetch` instead of samples with `get`.
+  virtual bool whole_batches() const = 0;
+
+  /// Worker: one sample.
+  virtual const FlatSample& get(size_t index) = 0;
+  /// Worker: all samples of a batch; returns how many came.
+  virtual size_t fetch(std::span<const size_t> indices) = 0;
+  /// Worker: sample i of those that `fetch` fetched.
+  virtual const FlatSample& fetched(size_t i) = 0;
+  /// Worker: what to call the leaves of the sample handed out last.
+  virtual std::vector<std::string> leaf_paths() = 0;
+  /// Worker: drops the samples.
+  virtual void release() = 0;
+};
+
+/// The loader without its types: epochs, workers, slots. Main process only, and like Python's
+/// loader to be used by one thread at a time, not always the same.
+class LoaderCore {
+ public:
+  /// Checks the options, forks the supervisor (unless `num_workers` is 0 or workers do not persist).
+  LoaderCore(std::unique_ptr<Fetcher> fetcher, DataLoaderOptions options);
+  ~LoaderCore();
+
+  /// Begins an epoch and ends the one before. Returns its number, from 1.
+  uint64_t begin_epoch();
+  /// Waits for the next batch of that epoch; false at its end. Throws WorkerError, what the sampler
+  /// throws, and with `num_workers` = 0 what the dataset throws; `std::logic_error` for an epoch
+  /// that a later one ended.
+  bool next(uint64_t epoch, BatchLeaves& batch);
+  /// The iterator of that epoch is gone: what is still in flight need not be finished.
+  void abandon(uint64_t epoch) noexcept;
+
+  /// Batches per epoch, where the sampler knows it.
+  std::optional<int64_t> size() const;
+  const DataLoaderOptions& options() const;
+  const LoaderStats& stats() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stoker::detail

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stoker::detail {
+
+/// A sample taken apart: its leaves in order, and the part of its structure that only the run
+/// knows (lengths of vectors, keys of maps). The leaves point into the sample, which must live as
+/// long as they are used. This and BatchLeaves are all that the compiled part sees of user types.
+class FlatSample {
+ public:
+  enum class Kind : uint8_t { kTensor, kNumber, kString };
+
+  struct Leaf {
+    Kind kind;
+    at::ScalarType dtype = at::ScalarType::Undefined;  // of a number
+    uint8_t number_bytes = 0;
+    std::array<std::byte, 16> number;  // the value itself
+    const at::Tensor* tensor = nullptr;
+    std::string_view text;
+  };
+
+  const std::vector<Leaf>& leaves() const { return leaves_; }
+  const std::string& structure() const { return structure_; }
+
+  void clear() {
+    leaves_.clear();
+    structure_.clear();
+  }
+  void tensor(const at::Tensor& value) {
+    leaves_.emplace_back().kind = Kind::kTensor;
+    leaves_.back().tensor = &value;
+  }
+  void number(at::ScalarType dtype, const void* value, size_t bytes) {
+    Leaf& leaf = leaves_.emplace_back();
+    leaf.kind = Kind::kNumber;
+    leaf.dtype = dtype;
+    leaf.number_bytes = static_cast<uint8_t>(bytes);
+    std::memcpy(leaf.number.data(), value, bytes);
+  }
+  void string(std::string_view value) {
+    leaves_.emplace_back().kind = Kind::kString;
+    leaves_.back().text = value;
+  }
+  void length(uint64_t value) {
+    structure_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  void key(std::string_view value) {
+    length(value.size());
+    structure_.append(value);
+  }
+  // Names of places matter only to LeafPaths.
+  void enter_index(size_t) {}
+  void enter_name(std::string_view) {}
+  void enter_key(std::string_view) {}
+  void leave() {}
+
+ private:
+  std::vector<Leaf> leaves_;
+  std::string structure_;
+};
+
+/// Collects, with the same walk over the sample, what to call each leaf in a message: `[1]`,
+/// `.target`, `["boxes"][0]`; empty for a sample that is a single leaf.
+class LeafPaths {
+ public:
+  std::vector<std::string> take() { return std::move(paths_); }
+
+  void tensor(const at::Tensor&) { paths_.push_back(path_); }
+  void number(at::ScalarType, const void*, size_t) { paths_.push_back(path_); }
+  void string(std::string_view) { paths_.push_back(path_); }
+  void length(uint64_t) {}
+  void key(std::string_view) {}
+  void enter_index(size_t index) { enter("[" + std::to_string(index) + "]"); }
+  void enter_name(std::string_view name) { enter("." + std::string(name)); }
+  void enter_key(std::string_view key) { enter("[\"" + std::string(key) + "\"]"); }
+  void leave() {
+    path_.resize(starts_.back());
+    starts_.pop_back();
+  }
+
+ private:
+  void enter(const std::string& step) {
+    starts_.push_back(path_.size());
+    path_ += step;
+  }
+
+  std::string path_;
+  std::vector<size_t> starts_;
+  std::vector<std::string> paths_;
+};
+
+/// A batch as the core hands it out: one entry per leaf, and the structure its samples share.
+/// `take_*` give the entries out in order, as the sample was taken apart.
+class BatchLeaves {
+ public:
+  struct Leaf {
+    at::Tensor tensor;                 // [n, ...]
+    std::vector<std::string> strings;  // of a string leaf: n of them
+  };
+  std::vector<Leaf> leaves;
+  std::string structure;
+
+  at::Tensor take_tensor() { return std::move(leaves.at(next_leaf_++).tensor); }
+  std::vector<std::string> take_strings() { return std::move(leaves.at(next_leaf_++).strings); }
+  uint64_t take_length() {
+    uint64_t value = 0;
+    std::memcpy(&value, structure.data() + next_word_, sizeof value);
+    next_word_ += sizeof value;
+    return value;
+  }
+  std::string take_key() {
+    const uint64_t size = take_length();
+    next_word_ += size;
+    return structure.substr(next_word_ - size, size);
+  }
+  /// Ready for the next batch; keeps its memory.
+  void clear() {
+    leaves.clear();
+    structure.clear();
+    next_leaf_ = next_word_ = 0;
+  }
+
+ private:
+  size_t next_leaf_ = 0;
+  size_t next_word_ = 0;
+};
+
+}  // namespace stoker::detail

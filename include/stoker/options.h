@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <stoker/sampler.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace stoker {
+
+/// What a loader does. The names, their order and, unless said otherwise, their meaning are those
+/// of Python's `torch.utils.data.DataLoader`; designated initialisers must follow this order.
+/// The loader's constructor checks them all and throws `std::invalid_argument` that names the
+/// value given, what is allowed and what to do.
+struct DataLoaderOptions {
+  /// Samples per batch; at least 1.
+  int64_t batch_size = 1;
+
+  /// A new random order each epoch. Not together with `sampler` or `batch_sampler`.
+  bool shuffle = false;
+
+  /// The order of the samples. Excludes `shuffle` and `batch_sampler`.
+  std::shared_ptr<Sampler<int64_t>> sampler = nullptr;
+
+  /// The samples of each batch; sizes may vary. Excludes `batch_size` other than 1, `shuffle`,
+  /// `sampler` and `drop_last`.
+  std::shared_ptr<Sampler<std::vector<int64_t>>> batch_sampler = nullptr;
+
+  /// Worker processes. 0 fetches in the calling thread, with the same bytes. The usual start: one
+  /// to two per physical core.
+  int64_t num_workers = 0;
+
+  /// Batches in page-locked memory, for asynchronous copies to the device. Warns once and goes on
+  /// where there is no accelerator.
+  bool pin_memory = false;
+
+  /// Leave out a last batch of fewer than `batch_size` samples.
+  bool drop_last = false;
+
+  /// Longest wait for one batch, in seconds (any `std::chrono` duration fits); 0 waits as long as
+  /// it takes. Passing it throws a WorkerError; the batch may still be asked for again. Needs
+  /// workers.
+  std::chrono::duration<double> timeout{0};
+
+  /// Called in each worker with its id, before its first sample: once per process, so once in all
+  /// while `persistent_workers` is true. Needs workers, as in Python it is not called without.
+  std::function<void(int64_t worker_id)> worker_init_fn = nullptr;
+
+  /// Where the epoch's seed and the shuffled order are drawn from; torch's default generator if
+  /// absent. Each epoch draws from it in Python's order. Must be a CPU generator.
+  std::optional<at::Generator> generator = std::nullopt;
+
+  /// Short for a `generator` of the loader's own with this seed. Excludes `generator`.
+  std::optional<uint64_t> seed = std::nullopt;
+
+  /// Batches in flight per worker; 2 if absent, at least 1. Needs workers.
+  std::optional<int64_t> prefetch_factor = std::nullopt;
+
+  /// Keep the workers, and their copy of the dataset, from one epoch to the next. Unlike Python's
+  /// it is true by default: a fork is cheapest early. False forks afresh for each epoch, from the
+  /// dataset as it is then. Order and bytes are the same either way.
+  bool persistent_workers = true;
+
+  /// False yields batches as they are finished instead of in the sampler's order.
+  bool in_order = true;
+};
+
+}  // namespace stoker

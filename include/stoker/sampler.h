@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace stoker {
+
+/// Yields the keys of one epoch after another: indices (`Sampler<int64_t>`), or the indices of
+/// whole batches (`Sampler<std::vector<int64_t>>`). Derive from it for an order of your own.
+/// Compare `torch.utils.data.Sampler`.
+///
+/// Process safety: used in the main process only, by the thread that iterates over the loader.
+/// The loader runs ahead of its consumer, by `prefetch_factor * num_workers` batches.
+template <class Key>
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+
+  /// Starts an epoch. Called once before the first `next` of each.
+  virtual void reset() = 0;
+
+  /// The next key of this epoch; nothing at its end, and from then on until `reset`.
+  virtual std::optional<Key> next() = 0;
+
+  /// How many keys an epoch has, where that is known.
+  virtual std::optional<int64_t> size() const = 0;
+};
+
+/// 0, 1, .. size - 1. Compare `torch.utils.data.SequentialSampler`.
+class SequentialSampler final : public Sampler<int64_t> {
+ public:
+  /// Throws `std::invalid_argument` if `size` is negative.
+  explicit SequentialSampler(int64_t size);
+
+  void reset() override;
+  std::optional<int64_t> next() override;
+  std::optional<int64_t> size() const override { return size_; }
+
+ private:
+  int64_t size_;
+  int64_t next_ = 0;
+};
+
+/// A random permutation of 0 .. size - 1, a new one each epoch, in exactly the order of
+/// `torch.utils.data.RandomSampler`: with a generator it is drawn from that one; without, a seed
+/// is drawn from torch's default generator at the first `next` of each epoch.
+class RandomSampler final : public Sampler<int64_t> {
+ public:
+  /// Throws `std::invalid_argument` if `size` is negative. Size 0 is an empty epoch (Python
+  /// refuses it).
+  explicit RandomSampler(int64_t size, std::optional<at::Generator> generator = std::nullopt);
+
+  void reset() override;
+  std::optional<int64_t> next() override;
+  std::optional<int64_t> size() const override { return size_; }
+
+ private:
+  void permute();
+
+  int64_t size_;
+  std::optional<at::Generator> generator_;
+  std::vector<int64_t> order_;
+  int64_t next_ = 0;
+  bool fresh_ = true;
+};
+
+/// Groups the indices of another sampler. Compare `torch.utils.data.BatchSampler`.
+class BatchSampler final : public Sampler<std::vector<int64_t>> {
+ public:
+  /// `drop_last` leaves out a last batch of fewer than `batch_size` indices. Throws
+  /// `std::invalid_argument` if `batch_size` is not positive or `sampler` is null.
+  BatchSampler(std::shared_ptr<Sampler<int64_t>> sampler, int64_t batch_size, bool drop_last);
+
+  void reset() override;
+  std::optional<std::vector<int64_t>> next() override;
+  std::optional<int64_t> size() const override;
+
+ private:
+  std::shared_ptr<Sampler<int64_t>> sampler_;
+  int64_t batch_size_;
+  bool drop_last_;
+};
+
+}  // namespace stoker

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <iosfwd>
+
+namespace stoker {
+
+/// Who waited for whom, seen from the thread that iterates.
+struct WaitStats {
+  int64_t batches = 0;
+  int64_t samples = 0;
+  /// The consumer waited in the loader for data (with `num_workers` = 0: fetched it).
+  std::chrono::nanoseconds waited{0};
+  /// The consumer was busy between one batch and asking for the next.
+  std::chrono::nanoseconds computed{0};
+
+  /// Share of the time spent waiting, 0 to 1; 0 before the first batch.
+  double wait_share() const;
+
+  WaitStats& operator+=(const WaitStats& other);
+};
+
+/// What `DataLoader::stats()` tells. Times are wall-clock times.
+struct LoaderStats {
+  int64_t epochs = 0;                      ///< epochs begun
+  WaitStats epoch;                         ///< the current epoch, or the last one
+  WaitStats total;                         ///< all epochs, the current one included
+  std::chrono::nanoseconds first_batch{0};  ///< from the start of that epoch to its first batch
+};
+
+/// One line for the epoch and one for the total; no newline at the end.
+std::ostream& operator<<(std::ostream& out, const LoaderStats& stats);
+
+}  // namespace stoker

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "checked_options.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/Exception.h>
+#include <sched.h>
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+
+namespace stoker::detail {
+
+namespace {
+
+template <class... Parts>
+void require(bool condition, const Parts&... parts) {
+  if (condition) return;
+  std::ostringstream text;
+  text << "stoker: ";
+  (text << ... << parts);
+  throw std::invalid_argument(text.str());
+}
+
+void check_ranges(const DataLoaderOptions& o) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  require(o.batch_size >= 1 && o.batch_size <= kMost, "batch_size is ", o.batch_size,
+          "; it must be 1 or more, and fit 32 bits");
+  require(o.num_workers >= 0, "num_workers is ", o.num_workers,
+          "; it must be 0 (fetch in the calling thread) or more");
+  require(o.num_workers <= kMostWorkers, "num_workers is ", o.num_workers, "; at most ",
+          kMostWorkers, " are possible, and one or two per core are usual");
+  require(o.timeout.count() >= 0 && std::isfinite(o.timeout.count()), "timeout is ",
+          o.timeout.count(), " s; it must be 0 (no limit) or more");
+  if (o.prefetch_factor) {
+    require(*o.prefetch_factor >= 1, "prefetch_factor is ", *o.prefetch_factor,
+            "; it must be 1 or more");
+    require(*o.prefetch_factor <= kMostInFlight / std::max<int64_t>(o.num_workers, 1),
+            "prefetch_factor is ", *o.prefetch_factor, "; with ", o.num_workers,
+            " workers at most ", kMostInFlight / std::max<int64_t>(o.num_workers, 1),
+            " is possible");
+  }
+}
+
+void check_order_of_samples(const DataLoaderOptions& o) {
+  require(!(o.sampler && o.shuffle),
+          "sampler and shuffle exclude each other; shuffle in the sampler");
+  if (!o.batch_sampler) return;
+  require(o.batch_size == 1, "batch_sampler and batch_size (", o.batch_size,
+          ") exclude each other; the batch_sampler says how large batches are");
+  require(!o.shuffle, "batch_sampler and shuffle exclude each other; shuffle in the batch_sampler");
+  require(!o.sampler, "batch_sampler and sampler exclude each other; give one of them");
+  require(!o.drop_last,
+          "batch_sampler and drop_last exclude each other; leave batches out in the batch_sampler");
+}
+
+void check_without_workers(const DataLoaderOptions& o) {
+  if (o.num_workers > 0) return;
+  require(o.timeout.count() == 0, "timeout is ", o.timeout.count(),
+          " s with num_workers = 0, where nothing can time out; remove it, or use workers");
+  require(!o.prefetch_factor, "prefetch_factor is ", o.prefetch_factor.value_or(0),
+          " with num_workers = 0, where nothing is prefetched; remove it, or use workers");
+}
+
+void check_randomness(const DataLoaderOptions& o) {
+  require(!(o.generator && o.seed), "generator and seed exclude each other; give one of them");
+  if (!o.generator) return;
+  require(o.generator->defined(), "generator is undefined; make one, or leave it out");
+  require(o.generator->device().is_cpu(), "generator is one for ", o.generator->device(),
+          "; give one for the CPU (at::detail::createCPUGenerator)");
+}
+
+void warn_about_cores(int64_t num_workers) {
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;
+  const int cores = CPU_COUNT(&cpus);
+  if (num_workers > cores) {
+    TORCH_WARN("stoker: num_workers is ", num_workers, ", but this process may use only ", cores,
+               " cores; more workers than cores can slow down loading and training");
+  }
+}
+
+}  // namespace
+
+DataLoaderOptions checked(DataLoaderOptions options) {
+  check_ranges(options);
+  check_order_of_samples(options);
+  check_without_workers(options);
+  check_randomness(options);
+  warn_about_cores(options.num_workers);
+  if (options.seed) options.generator = at::make_generator<at::CPUGeneratorImpl>(*options.seed);
+  return options;
+}
+
+}  // namespace stoker::detail

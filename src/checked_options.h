@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <stoker/options.h>
+
+#include <cstdint>
+
+namespace stoker::detail {
+
+constexpr int64_t kMostWorkers = 4096;
+constexpr int64_t kMostInFlight = 8192;  // batches; half of Control::kMaxSlots
+
+// The options, with a generator made of the seed. Throws std::invalid_argument for what the
+// loader cannot do; warns of more workers than cores, as Python does.
+DataLoaderOptions checked(DataLoaderOptions options);
+
+}  // namespace stoker::detail

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// The control block: which batches are published, who works on what, who sleeps and must be woken.
+// Works on memory it is handed; waking is the caller's business (the functions say whom).
+//
+// Process safety: main publishes; workers claim; the supervisor reports deaths. A batch has a
+// sequence number, which is also the generation of its slot; numbers wrap at 2^32.
+
+#include "slot.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace stoker::detail {
+
+enum class WorkerState : uint32_t {
+  kNone,        // not forked yet
+  kRunning,     // forked
+  kInitFailed,  // worker_init_fn threw; `text` says what
+  kDead,        // ended, see wait_status; set by the supervisor
+  kNoFork,      // could not be forked; wait_status is the errno
+};
+
+// Written by its worker, but for state, pid and wait_status.
+struct WorkerRecord {
+  static constexpr uint64_t kIdle = ~uint64_t{0};
+
+  std::atomic<WorkerState> state{WorkerState::kNone};
+  std::atomic<int32_t> pid{0};
+  std::atomic<int32_t> wait_status{0};
+  // What it is working on, or about to claim: written before the claim, so that a death at any
+  // point can be told from it. slot << 32 | sequence; kIdle if nothing.
+  std::atomic<uint64_t> claim{kIdle};
+  std::atomic<uint32_t> row{0};
+  char type_name[256] = {};
+  char text[2048] = {};
+};
+
+struct Extent {
+  std::atomic<uint64_t> offset{0};  // from the control block
+  std::atomic<uint64_t> bytes{0};
+};
+
+struct Claim {
+  uint32_t slot;
+  uint32_t sequence;
+  RowRange rows;
+};
+
+class Control {
+ public:
+  static constexpr uint32_t kMaxSlots = 1 << 14;
+
+  // Bytes that a control block for this many workers and batches in flight takes.
+  static uint64_t bytes_needed(uint32_t num_workers, uint32_t max_in_flight);
+  // Builds one in zero-filled memory.
+  static Control* create(std::byte* memory, uint32_t num_workers, uint32_t max_in_flight);
+
+  uint32_t num_workers() const { return num_workers_; }
+  WorkerRecord& worker(uint32_t id);
+  Slot slot(uint32_t id);
+  // Main only.
+  void set_extent(uint32_t slot, Extent&& extent);
+
+  // Main only. Makes a slot that `Slot::publish` has opened known as the next batch.
+  void publish(uint32_t slot);
+  uint32_t published() const { return published_.load(std::memory_order_acquire); }
+  // Main only. True if a worker sleeps that the last publish should wake.
+  bool has_sleepers() const { return sleepers_.load(std::memory_order_seq_cst) > 0; }
+
+  // Worker only. Claims rows of the oldest batch that has some left; nothing if there is none.
+  // `wanted(rest, n)` says how many rows of the `rest` unclaimed ones of n to take.
+  template <class Wanted>
+  std::optional<Claim> claim(WorkerRecord& me, Wanted wanted);
+
+  // Worker only: sleeps on published_word() while it is `seen`, between these two.
+  void begin_sleep() { sleepers_.fetch_add(1, std::memory_order_seq_cst); }
+  void end_sleep() { sleepers_.fetch_sub(1, std::memory_order_seq_cst); }
+  std::atomic<uint32_t>& published_word() { return published_; }
+  bool has_work() const;
+
+  // Worker only. Sets the slot's status; true if main waits for this batch and must be woken.
+  bool complete(Slot slot, uint32_t sequence, SlotStatus status);
+
+  // Main only: what it is waiting for. Its store pairs with the load in `complete`, so that either
+  // main sees the status or the worker sees the wish.
+  void want(uint32_t sequence) { wanted_.store(sequence, std::memory_order_seq_cst); }
+  void want_any() { wanted_.store(kAny, std::memory_order_seq_cst); }
+  void want_nothing() { wanted_.store(kNothing, std::memory_order_relaxed); }
+  // Main sleeps on this; raise it, then wake.
+  std::atomic<uint32_t>& events_word() { return events_; }
+  // Supervisor and failing workers: something happened that main must look at.
+  std::atomic<uint32_t>& troubles() { return troubles_; }
+
+  std::atomic<uint32_t>& stop() { return stop_; }
+
+  // Main only, while no worker lives: forgets all workers and everything published.
+  void reset();
+
+ private:
+  static constexpr uint64_t kAny = ~uint64_t{0};
+  static constexpr uint64_t kNothing = kAny - 1;
+
+  Control(uint32_t num_workers, uint32_t ring_size);
+  std::atomic<uint32_t>* ring();
+  void advance(uint32_t head) {
+    head_.compare_exchange_strong(head, head + 1, std::memory_order_acq_rel);
+  }
+
+  uint32_t num_workers_;
+  uint32_t ring_size_;  // a power of two
+  std::atomic<uint32_t> stop_{0};
+  std::atomic<uint32_t> troubles_{0};
+
+  // Batches published so far. Main's release in publish pairs with the acquire in claim.
+  alignas(64) std::atomic<uint32_t> published_{0};
+  std::atomic<uint32_t> sleepers_{0};
+  // The oldest batch that may have unclaimed rows; a hint that only grows.
+  alignas(64) std::atomic<uint32_t> head_{0};
+  alignas(64) std::atomic<uint32_t> events_{0};
+  std::atomic<uint64_t> wanted_{kNothing};
+  std::atomic<uint64_t> finished_{0};  // batches completed, for the order of completion
+};
+
+template <class Wanted>
+std::optional<Claim> Control::claim(WorkerRecord& me, Wanted wanted) {
+  for (;;) {
+    const uint32_t head = head_.load(std::memory_order_acquire);
+    const uint32_t published = published_.load(std::memory_order_acquire);
+    if (static_cast<int32_t>(published - head) <= 0) break;
+    const uint32_t id = ring()[head & (ring_size_ - 1)].load(std::memory_order_relaxed);
+    SlotHeader& header = slot(id).header();
+    uint64_t ticket = header.ticket.load(std::memory_order_acquire);
+    const uint32_t n = header.num_samples.load(std::memory_order_relaxed);
+    const auto row = static_cast<uint32_t>(ticket);
+    // Another generation: this batch was finished, and its slot used again, while head lagged.
+    if (ticket >> 32 != head || row >= n) {
+      advance(head);
+      continue;
+    }
+    const uint32_t count = wanted(n - row, n);
+    me.row.store(row, std::memory_order_relaxed);
+    me.claim.store(uint64_t{id} << 32 | head, std::memory_order_release);
+    if (header.ticket.compare_exchange_strong(ticket, ticket + count, std::memory_order_acq_rel)) {
+      return Claim{id, head, {row, count}};
+    }
+  }
+  me.claim.store(WorkerRecord::kIdle, std::memory_order_release);
+  return std::nullopt;
+}
+
+}  // namespace stoker::detail

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <stoker/detail/core.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "batch_source.h"
+#include "checked_options.h"
+#include "collate.h"
+#include "control.h"
+#include "failure.h"
+#include "fill.h"
+#include "futex.h"
+#include "hand_out.h"
+#include "slot_pool.h"
+#include "supervisor.h"
+#include "worker_loop.h"
+#include "worker_report.h"
+
+namespace stoker::detail {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLookAgain = std::chrono::milliseconds(100);
+
+uint32_t most_in_flight(const DataLoaderOptions& options) {
+  const int64_t batches = options.prefetch_factor.value_or(2) * options.num_workers;
+  return static_cast<uint32_t>(std::max<int64_t>(batches, 1));
+}
+
+bool can_pin(bool wanted) {
+  if (!wanted) return false;
+  if (at::getAccelerator(false)) return true;
+  TORCH_WARN_ONCE(
+      "stoker: pin_memory is true, but no accelerator was found; memory will not be pinned");
+  return false;
+}
+
+}  // namespace
+
+// In the order of an epoch's life. All of it runs in the main process.
+class LoaderCore::Impl {
+ public:
+  Impl(std::unique_ptr<Fetcher> fetcher, DataLoaderOptions options)
+      : options_(checked(std::move(options))),
+        fetcher_(std::move(fetcher)),
+        source_(options_, [this] { return fetcher_->size(); }),
+        limit_(most_in_flight(options_)),
+        pool_(std::make_shared<SlotPool>(options_.num_workers, limit_)),
+        job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn} {
+    if (options_.num_workers == 0) {
+      filler_.emplace(*fetcher_, std::nullopt, 0);
+    } else if (options_.persistent_workers) {
+      start_workers();
+    }
+    pin_ = can_pin(options_.pin_memory);
+  }
+
+  uint64_t begin_epoch() {
+    if (getpid() != owner_) {
+      throw std::logic_error("stoker: a loader can only be used in the process that made it");
+    }
+    end_epoch();
+    ++epoch_;
+    ++stats_.epochs;
+    stats_.epoch = {};
+    began_ = Clock::now();
+    error_ = nullptr;
+    if (options_.num_workers > 0 && (!supervisor_ || control().troubles().load() != 0)) {
+      start_workers();
+    }
+    epoch_seed_ = source_.begin_epoch();
+    position_ = 0;
+    exhausted_ = over_ = false;
+    if (options_.num_workers > 0) publish_more();
+    return epoch_;
+  }
+
+  bool next(uint64_t epoch, BatchLeaves& batch) {
+    if (epoch != epoch_) {
+      throw std::logic_error("stoker: this iterator's epoch was ended by a later begin()");
+    }
+    const auto start = Clock::now();
+    const WaitStats before = stats_.epoch;
+    if (before.batches > 0 && !over_) stats_.epoch.computed += start - returned_;
+    const bool more = options_.num_workers == 0 ? next_here(batch) : next_from_workers(batch);
+    returned_ = Clock::now();
+    if (more) count(returned_ - start);
+    stats_.total += {stats_.epoch.batches - before.batches, stats_.epoch.samples - before.samples,
+                     stats_.epoch.waited - before.waited, stats_.epoch.computed - before.computed};
+    return more;
+  }
+
+  void abandon(uint64_t epoch) noexcept {
+    if (epoch != epoch_ || getpid() != owner_) return;
+    end_epoch();
+  }
+
+  const DataLoaderOptions& options() const { return options_; }
+  const LoaderStats& stats() const { return stats_; }
+  const BatchSource& source() const { return source_; }
+
+ private:
+  struct InFlight {
+    uint32_t sequence;
+    uint32_t slot;
+  };
+
+  Control& control() { return pool_->control(); }
+  Slot slot(uint32_t id) { return control().slot(id); }
+
+  // --- workers
+
+  void start_workers() {
+    supervisor_.reset();
+    reclaim_all();
+    control().reset();
+    supervisor_.emplace(control(), [this](uint32_t id) { run_worker(job_, id); });
+  }
+
+  // No worker lives: nobody writes to any slot.
+  void reclaim_all() {
+    for (const InFlight& one : in_flight_) draining_.push_back(one.slot);
+    in_flight_.clear();
+    for (const uint32_t id : draining_) {
+      slot(id).header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
+      pool_->give_back(id);
+    }
+    draining_.clear();
+  }
+
+  // --- publishing
+
+  void publish_more() {
+    reclaim_drained();
+    while (!exhausted_ && in_flight_.size() < limit_) {
+      if (!draw_batch()) return;
+      const auto id = pool_->acquire(pending_->size());
+      if (!id) return;
+      open(*id);
+      in_flight_.push_back({control().published(), *id});
+      control().publish(*id);
+      if (control().has_sleepers()) futex_wake(control().published_word(), 1);
+    }
+  }
+
+  // True if a batch is pending then. What the sampler throws is told when it is its turn, after
+  // the batches before.
+  bool draw_batch() {
+    if (pending_) return true;
+    try {
+      pending_ = source_.next();
+    } catch (...) {
+      source_error_ = std::current_exception();
+    }
+    exhausted_ = !pending_;
+    return !exhausted_;
+  }
+
+  void open(uint32_t id) {
+    slot(id).publish(*pending_, control().published(), epoch_seed_, position_);
+    position_ += pending_->size();
+    pending_.reset();
+  }
+
+  void reclaim_drained() {
+    std::erase_if(draining_, [this](uint32_t id) {
+      if (slot(id).header().status.load(std::memory_order_acquire) == SlotStatus::kOpen) {
+        return false;
+      }
+      pool_->give_back(id);
+      return true;
+    });
+  }
+
+  // --- the next batch
+
+  bool next_here(BatchLeaves& batch) {
+    if (over_ || !draw_batch()) return end_reached();
+    const auto id = pool_->acquire(pending_->size());
+    if (!id) fail(out_of_slots());
+    open(*id);
+    const SlotStatus status = fill_here(*id);
+    if (status == SlotStatus::kReady) {
+      deliver(*id, batch);
+      return true;
+    }
+    pool_->give_back(*id);
+    if (auto error = filler_->take_error()) fail(error);
+    fail(std::make_exception_ptr(
+        std::runtime_error(load_failure(slot(*id), slot(*id).header().failure).text)));
+  }
+
+  SlotStatus fill_here(uint32_t id) {
+    const Slot s = slot(id);
+    std::atomic<uint32_t> current{0};
+    const uint32_t n = s.claim_rest();
+    filler_->enter();
+    s.finish(filler_->fill(s, {0, n}, current));
+    filler_->leave();
+    const SlotStatus status = collate(s, std::nullopt);
+    s.header().status.store(status, std::memory_order_relaxed);
+    return status;
+  }
+
+  bool next_from_workers(BatchLeaves& batch) {
+    if (over_) return end_reached();
+    publish_more();
+    if (in_flight_.empty()) {
+      if (pending_) fail(out_of_slots());
+      return end_reached();
+    }
+    const uint32_t id = wait_for_batch();
+    if (slot(id).header().status.load(std::memory_order_relaxed) == SlotStatus::kFailed) {
+      const Failure failure = load_failure(slot(id), slot(id).header().failure);
+      pool_->give_back(id);
+      fail(std::make_exception_ptr(report_failure(failure)));
+    }
+    deliver(id, batch);
+    publish_more();
+    return true;
+  }
+
+  // The end, clean or not: an error stays one.
+  bool end_reached() {
+    if (!over_ && source_error_) fail(std::exchange(source_error_, nullptr));
+    if (error_) std::rethrow_exception(error_);
+    if (!over_) end_epoch();
+    return false;
+  }
+
+  [[noreturn]] void fail(std::exception_ptr error) {
+    end_epoch();
+    error_ = error;
+    std::rethrow_exception(error);
+  }
+
+  std::exception_ptr out_of_slots() {
+    return std::make_exception_ptr(std::runtime_error(
+        "stoker: the program keeps " + std::to_string(pool_->made()) +
+        " batches, and there is no address space for one more; copy (clone) what must be kept"));
+  }
+
+  // Takes the batch out of those in flight.
+  uint32_t wait_for_batch() {
+    const bool limited = options_.timeout.count() > 0;
+    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                             std::min(options_.timeout, kLongest));
+    if (options_.in_order) {
+      control().want(in_flight_.front().sequence);
+    } else {
+      control().want_any();
+    }
+    for (;;) {
+      const uint32_t seen = control().events_word().load(std::memory_order_acquire);
+      const auto ready = find_ready();
+      if (ready != in_flight_.end()) {
+        control().want_nothing();
+        const uint32_t id = ready->slot;
+        in_flight_.erase(ready);
+        return id;
+      }
+      look_for_trouble();
+      const auto left = limited ? deadline - Clock::now() : Clock::duration(kLookAgain);
+      if (left.count() <= 0) throw report_timeout(options_.timeout.count(), busy_workers());
+      futex_wait(control().events_word(), seen, std::min<Clock::duration>(left, kLookAgain));
+    }
+  }
+
+  std::deque<InFlight>::iterator find_ready() {
+    // seq_cst: pairs with Control::complete, see Control::want.
+    const auto is_done = [this](const InFlight& one) {
+      return slot(one.slot).header().status.load(std::memory_order_seq_cst) != SlotStatus::kOpen;
+    };
+    if (options_.in_order) {
+      return is_done(in_flight_.front()) ? in_flight_.begin() : in_flight_.end();
+    }
+    auto best = in_flight_.end();
+    for (auto one = in_flight_.begin(); one != in_flight_.end(); ++one) {
+      if (!is_done(*one)) continue;
+      if (best == in_flight_.end() || slot(one->slot).header().finish_stamp <
+                                          slot(best->slot).header().finish_stamp) {
+        best = one;
+      }
+    }
+    return best;
+  }
+
+  // --- what can go wrong meanwhile
+
+  // Throws if the batch waited for cannot come any more. A batch that was lost further on is told
+  // when it is its turn, as long as workers are left for those before it.
+  void look_for_trouble() {
+    if (control().troubles().load(std::memory_order_acquire) == 0) {
+      if (!supervisor_->alive()) fail_workers(report_lost_supervisor(supervisor_->pid()));
+      return;
+    }
+    uint32_t living = 0;
+    std::optional<uint32_t> dead;
+    for (uint32_t id = 0; id < control().num_workers(); ++id) {
+      const WorkerRecord& worker = control().worker(id);
+      switch (worker.state.load(std::memory_order_acquire)) {
+        case WorkerState::kInitFailed:
+          fail_workers(report_init_failure(id, worker));
+        case WorkerState::kNoFork:
+          fail_workers(report_no_fork(id, worker));
+        case WorkerState::kDead:
+          if (!dead || is_before(worker, control().worker(*dead))) dead = id;
+          break;
+        case WorkerState::kNone:
+        case WorkerState::kRunning:
+          ++living;
+      }
+    }
+    if (!dead) return;
+    const WorkerRecord& worker = control().worker(*dead);
+    const auto lost = lost_batch(worker);
+    const bool is_later =
+        lost && static_cast<int32_t>(lost->sequence - in_flight_.front().sequence) > 0;
+    if (is_later && living > 0 && options_.in_order) return;
+    fail_workers(report_death(*dead, worker, lost ? lost_index(worker, *lost) : std::nullopt));
+  }
+
+  static bool is_before(const WorkerRecord& a, const WorkerRecord& b) {
+    const auto sequence = [](const WorkerRecord& worker) {
+      return static_cast<uint32_t>(worker.claim.load(std::memory_order_acquire));
+    };
+    return static_cast<int32_t>(sequence(a) - sequence(b)) < 0;
+  }
+
+  // The batch in flight that this worker was working on.
+  std::optional<InFlight> lost_batch(const WorkerRecord& worker) {
+    const uint64_t claim = worker.claim.load(std::memory_order_acquire);
+    if (claim == WorkerRecord::kIdle) return std::nullopt;
+    for (const InFlight& one : in_flight_) {
+      const bool open =
+          slot(one.slot).header().status.load(std::memory_order_acquire) == SlotStatus::kOpen;
+      if (one.sequence == static_cast<uint32_t>(claim) && open) return one;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<size_t> lost_index(const WorkerRecord& worker, const InFlight& lost) {
+    const uint32_t row = worker.row.load(std::memory_order_relaxed);
+    const Slot s = slot(lost.slot);
+    return row < s.num_samples() ? std::optional(s.indices()[row]) : std::nullopt;
+  }
+
+  std::vector<Busy> busy_workers() {
+    std::vector<Busy> busy;
+    for (uint32_t id = 0; id < control().num_workers(); ++id) {
+      const WorkerRecord& worker = control().worker(id);
+      const auto batch = lost_batch(worker);
+      if (!batch || batch->sequence != in_flight_.front().sequence) continue;
+      const auto index = lost_index(worker, *batch);
+      if (index) busy.push_back({id, worker.pid.load(), *index});
+    }
+    return busy;
+  }
+
+  [[noreturn]] void fail_workers(WorkerError error) {
+    fail(std::make_exception_ptr(std::move(error)));
+  }
+
+  // --- handing out, and the end
+
+  void deliver(uint32_t id, BatchLeaves& batch) {
+    samples_ = static_cast<int64_t>(slot(id).num_samples());
+    hand_out(pool_, id, batch);
+    if (!pin_) return;
+    for (auto& leaf : batch.leaves) {
+      if (leaf.tensor.defined()) leaf.tensor = leaf.tensor.pin_memory();
+    }
+  }
+
+  void count(Clock::duration waited) {
+    if (stats_.epoch.batches == 0) stats_.first_batch = returned_ - began_;
+    ++stats_.epoch.batches;
+    stats_.epoch.samples += samples_;
+    stats_.epoch.waited += waited;
+  }
+
+  // What is in flight is skipped, not waited for.
+  void end_epoch() {
+    for (const InFlight& one : in_flight_) {
+      const Slot s = slot(one.slot);
+      s.header().cancelled.store(1, std::memory_order_relaxed);
+      const uint32_t rest = s.claim_rest();
+      if (rest > 0 && s.finish(rest)) {
+        s.header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
+      }
+      draining_.push_back(one.slot);
+    }
+    in_flight_.clear();
+    pending_.reset();
+    source_error_ = nullptr;
+    exhausted_ = true;
+    over_ = true;
+    if (supervisor_ && !options_.persistent_workers) {
+      supervisor_.reset();
+      reclaim_all();
+    }
+  }
+
+  static constexpr std::chrono::duration<double> kLongest = std::chrono::hours(24 * 365);
+
+  const pid_t owner_ = getpid();
+  DataLoaderOptions options_;
+  std::unique_ptr<Fetcher> fetcher_;
+  BatchSource source_;
+  size_t limit_;
+  std::shared_ptr<SlotPool> pool_;
+  WorkerJob job_;
+  std::optional<Supervisor> supervisor_;
+  std::optional<Filler> filler_;  // with num_workers = 0
+  bool pin_ = false;
+
+  uint64_t epoch_ = 0;
+  uint64_t epoch_seed_ = 0;
+  uint64_t position_ = 0;                        // of the next sample to be published
+  std::optional<std::vector<int64_t>> pending_;  // drawn, but not published yet
+  std::deque<InFlight> in_flight_;               // published, not handed out; in order
+  std::vector<uint32_t> draining_;               // cancelled; workers may still write to them
+  bool exhausted_ = true;                        // the sampler has no more for this epoch
+  bool over_ = true;
+  std::exception_ptr error_;         // why this epoch ended early
+  std::exception_ptr source_error_;  // what the sampler threw
+
+  LoaderStats stats_;
+  int64_t samples_ = 0;  // of the batch delivered last
+  Clock::time_point began_;
+  Clock::time_point returned_;
+};
+
+LoaderCore::LoaderCore(std::unique_ptr<Fetcher> fetcher, DataLoaderOptions options)
+    : impl_(std::make_unique<Impl>(std::move(fetcher), std::move(options))) {}
+LoaderCore::~LoaderCore() = default;
+
+uint64_t LoaderCore::begin_epoch() { return impl_->begin_epoch(); }
+bool LoaderCore::next(uint64_t epoch, BatchLeaves& batch) { return impl_->next(epoch, batch); }
+void LoaderCore::abandon(uint64_t epoch) noexcept { impl_->abandon(epoch); }
+std::optional<int64_t> LoaderCore::size() const { return impl_->source().batches_per_epoch(); }
+const DataLoaderOptions& LoaderCore::options() const { return impl_->options(); }
+const LoaderStats& LoaderCore::stats() const { return impl_->stats(); }
+
+}  // namespace stoker::detail

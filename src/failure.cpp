@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "failure.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/Type.h>
+#include <cxxabi.h>
+
+#include <cstring>
+#include <typeinfo>
+
+namespace stoker::detail {
+
+namespace {
+
+constexpr int64_t kAbsent = -1;
+
+struct Stored {
+  int64_t worker_id;
+  int64_t pid;
+  int64_t index;
+  uint32_t type_bytes;
+  uint32_t text_bytes;
+};
+
+// At the end of the header page, for a failure that the open end has no room for.
+constexpr uint64_t kReserve = 1024;
+static_assert(sizeof(SlotHeader) + kReserve <= Slot::kPage);
+
+template <class T>
+std::optional<T> present(int64_t value) {
+  if (value == kAbsent) return std::nullopt;
+  return static_cast<T>(value);
+}
+
+}  // namespace
+
+Failure describe_exception(const std::exception_ptr& error) {
+  Failure failure;
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& e) {
+    failure.type_name = "c10::Error";
+    failure.text = e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    failure.type_name = c10::demangle(typeid(e).name());
+    failure.text = e.what();
+  } catch (...) {
+    const std::type_info* type = abi::__cxa_current_exception_type();
+    failure.type_name = type == nullptr ? "unknown" : c10::demangle(type->name());
+    failure.text = "an exception that is not a std::exception";
+  }
+  return failure;
+}
+
+uint64_t store_failure(Slot slot, const Failure& failure) {
+  Stored stored{failure.worker_id.value_or(kAbsent), failure.pid,
+                failure.index ? static_cast<int64_t>(*failure.index) : kAbsent,
+                static_cast<uint32_t>(failure.type_name.size()),
+                static_cast<uint32_t>(failure.text.size())};
+  auto place = slot.allocate(sizeof stored + stored.type_bytes + stored.text_bytes);
+  if (!place) {
+    place = Slot::kPage - kReserve;
+    constexpr auto kRoom = static_cast<uint32_t>(kReserve - sizeof stored);
+    stored.type_bytes = std::min(stored.type_bytes, kRoom / 4);
+    stored.text_bytes = std::min(stored.text_bytes, kRoom - stored.type_bytes);
+  }
+  std::byte* out = slot.at(*place);
+  std::memcpy(out, &stored, sizeof stored);
+  std::memcpy(out + sizeof stored, failure.type_name.data(), stored.type_bytes);
+  std::memcpy(out + sizeof stored + stored.type_bytes, failure.text.data(), stored.text_bytes);
+  return *place;
+}
+
+Failure load_failure(Slot slot, uint64_t offset) {
+  Stored stored;
+  std::memcpy(&stored, slot.at(offset), sizeof stored);
+  const auto* text = reinterpret_cast<const char*>(slot.at(offset)) + sizeof stored;
+  Failure failure;
+  failure.worker_id = present<int64_t>(stored.worker_id);
+  failure.pid = stored.pid;
+  failure.index = present<size_t>(stored.index);
+  failure.type_name.assign(text, stored.type_bytes);
+  failure.text.assign(text + stored.type_bytes, stored.text_bytes);
+  return failure;
+}
+
+}  // namespace stoker::detail

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// An exception on its way from a worker to the main process, as bytes in a slot's open end.
+
+#include "slot.h"
+
+#include <exception>
+#include <optional>
+#include <string>
+
+namespace stoker::detail {
+
+struct Failure {
+  std::optional<int64_t> worker_id;  // absent when the calling process did the work
+  int64_t pid = 0;
+  std::optional<size_t> index;  // absent if it is about the batch as a whole
+  std::string type_name;        // demangled; empty for our own findings, as in collation
+  std::string text;
+};
+
+// Type and text of any exception, `throw 42` included.
+Failure describe_exception(const std::exception_ptr& error);
+
+// The offset of the failure in the slot. Where the open end is full, the text is cut to what fits
+// a place that every slot has.
+uint64_t store_failure(Slot slot, const Failure& failure);
+Failure load_failure(Slot slot, uint64_t offset);
+
+}  // namespace stoker::detail

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Puts tensors over a finished slot.
+
+#include <stoker/detail/flat_sample.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "slot_pool.h"
+
+namespace stoker::detail {
+
+// Main only. The tensors lie in the slot and hold it until the last of them is gone; strings are
+// copied. A batch without tensors gives the slot back at once.
+void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t slot, BatchLeaves& batch);
+
+}  // namespace stoker::detail

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "row_layout.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+
+namespace stoker::detail {
+
+using Kind = FlatSample::Kind;
+
+namespace {
+
+bool is_plain(const at::Tensor& t) {
+  return t.defined() && t.device().is_cpu() && !t.is_nested() && t.layout() == at::kStrided &&
+         !t.is_quantized();
+}
+
+std::string what_is_wrong(const at::Tensor& t) {
+  if (!t.defined()) return "is an undefined tensor";
+  std::ostringstream text;
+  if (!t.device().is_cpu()) {
+    text << "is a tensor on " << t.device()
+         << "; return CPU tensors from the dataset and move the batch to the device";
+  } else if (t.is_nested()) {
+    text << "is a nested tensor; return a std::vector of tensors instead";
+  } else if (t.is_quantized()) {
+    text << "is a quantized tensor; return its int_repr() instead";
+  } else {
+    text << "is a tensor of layout " << t.layout() << "; return a dense (strided) one";
+  }
+  return text.str();
+}
+
+at::IntArrayRef leaf_sizes(const FlatSample::Leaf& leaf) {
+  return leaf.kind == Kind::kTensor ? leaf.tensor->sizes() : at::IntArrayRef{};
+}
+
+RowLayout::Leaf layout_of(const FlatSample::Leaf& leaf) {
+  RowLayout::Leaf result{};
+  result.kind = leaf.kind;
+  switch (leaf.kind) {
+    case Kind::kTensor:
+      result.dtype = leaf.tensor->scalar_type();
+      result.ndim = static_cast<uint32_t>(leaf.tensor->dim());
+      result.row_bytes = static_cast<uint64_t>(leaf.tensor->numel()) * leaf.tensor->itemsize();
+      break;
+    case Kind::kNumber:
+      result.dtype = leaf.dtype;
+      result.row_bytes = leaf.number_bytes;
+      break;
+    case Kind::kString:
+      result.dtype = at::ScalarType::Undefined;
+      result.row_bytes = sizeof(StringRow);
+      break;
+  }
+  return result;
+}
+
+template <class T>
+const T* inside(const std::byte* base, uint64_t offset) {
+  return reinterpret_cast<const T*>(base + offset);
+}
+
+void write_tensor(const at::Tensor& tensor, std::byte* row, uint64_t bytes) {
+  if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
+    if (bytes > 0) std::memcpy(row, tensor.const_data_ptr(), bytes);
+    return;
+  }
+  const c10::NoGradGuard no_grad;
+  at::from_blob(row, tensor.sizes(), at::TensorOptions(tensor.scalar_type())).copy_(tensor);
+}
+
+bool write_string(std::string_view text, Slot slot, std::byte* row) {
+  const auto place = slot.allocate(text.size());
+  if (!place) return false;
+  std::memcpy(slot.at(*place), text.data(), text.size());
+  const StringRow entry{*place, text.size()};
+  std::memcpy(row, &entry, sizeof entry);
+  return true;
+}
+
+}  // namespace
+
+std::vector<std::byte> RowLayout::encode(const FlatSample& sample,
+                                         const std::vector<std::string>& paths) {
+  std::vector<std::byte> out(sizeof(Header) + sample.leaves().size() * sizeof(Leaf));
+  const auto append = [&out](const void* data, size_t bytes) {
+    const auto at = static_cast<uint32_t>(out.size());
+    const auto* begin = static_cast<const std::byte*>(data);
+    out.insert(out.end(), begin, begin + bytes);
+    return at;
+  };
+  std::vector<Leaf> leaves;
+  for (size_t i = 0; i < sample.leaves().size(); ++i) {
+    const FlatSample::Leaf& leaf = sample.leaves()[i];
+    if (leaf.kind == Kind::kTensor && !is_plain(*leaf.tensor)) {
+      throw std::invalid_argument("stoker: the sample" +
+                                  (paths[i].empty() ? "" : "'s field " + paths[i]) + " " +
+                                  what_is_wrong(*leaf.tensor));
+    }
+    leaves.push_back(layout_of(leaf));
+    leaves.back().sizes_at = append(leaf_sizes(leaf).data(), leaf_sizes(leaf).size() * 8);
+  }
+  Header header{static_cast<uint32_t>(leaves.size()), 0,
+                static_cast<uint32_t>(sample.structure().size()), 0};
+  header.structure_at = append(sample.structure().data(), sample.structure().size());
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    leaves[i].path_bytes = static_cast<uint32_t>(paths[i].size());
+    leaves[i].path_at = append(paths[i].data(), paths[i].size());
+  }
+  out.resize(align64(out.size()));
+  header.total_bytes = static_cast<uint32_t>(out.size());
+  std::memcpy(out.data(), &header, sizeof header);
+  if (!leaves.empty()) {
+    std::memcpy(out.data() + sizeof header, leaves.data(), leaves.size() * sizeof(Leaf));
+  }
+  return out;
+}
+
+std::span<const RowLayout::Leaf> RowLayout::leaves() const {
+  return {inside<Leaf>(bytes_, sizeof(Header)), header().num_leaves};
+}
+
+at::IntArrayRef RowLayout::sizes(const Leaf& leaf) const {
+  return {inside<int64_t>(bytes_, leaf.sizes_at), leaf.ndim};
+}
+
+std::string_view RowLayout::path(const Leaf& leaf) const {
+  return {inside<char>(bytes_, leaf.path_at), leaf.path_bytes};
+}
+
+std::string_view RowLayout::structure() const {
+  return {inside<char>(bytes_, header().structure_at), header().structure_bytes};
+}
+
+bool RowLayout::matches(const FlatSample& sample) const {
+  const auto mine = leaves();
+  if (mine.size() != sample.leaves().size() || structure() != sample.structure()) return false;
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const FlatSample::Leaf& leaf = sample.leaves()[i];
+    if (leaf.kind != mine[i].kind) return false;
+    if (leaf.kind == Kind::kNumber && leaf.dtype != mine[i].dtype) return false;
+    if (leaf.kind == Kind::kTensor &&
+        !(is_plain(*leaf.tensor) && leaf.tensor->scalar_type() == mine[i].dtype &&
+          leaf.tensor->sizes() == sizes(mine[i]))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool RowLayout::operator==(const RowLayout& other) const {
+  const auto mine = leaves();
+  const auto theirs = other.leaves();
+  if (mine.size() != theirs.size() || structure() != other.structure()) return false;
+  for (size_t i = 0; i < mine.size(); ++i) {
+    if (mine[i].kind != theirs[i].kind || mine[i].dtype != theirs[i].dtype ||
+        sizes(mine[i]) != other.sizes(theirs[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<uint64_t> RowLayout::rows_bytes(uint64_t n) const {
+  constexpr uint64_t kMost = uint64_t{1} << 46;  // of user address space on x86-64
+  uint64_t bytes = 0;
+  for (const Leaf& leaf : leaves()) {
+    if (leaf.row_bytes > kMost / n) return std::nullopt;
+    bytes += align64(leaf.row_bytes * n);
+    if (bytes > kMost) return std::nullopt;
+  }
+  return bytes;
+}
+
+bool write_row(const FlatSample& sample, const RowLayout& layout, Slot slot, std::byte* rows,
+               uint64_t n, uint64_t row) {
+  const auto leaves = layout.leaves();
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const FlatSample::Leaf& leaf = sample.leaves()[i];
+    std::byte* at = rows + row * leaves[i].row_bytes;
+    switch (leaf.kind) {
+      case Kind::kTensor:
+        write_tensor(*leaf.tensor, at, leaves[i].row_bytes);
+        break;
+      case Kind::kNumber:
+        std::memcpy(at, leaf.number.data(), leaf.number_bytes);
+        break;
+      case Kind::kString:
+        if (!write_string(leaf.text, slot, at)) return false;
+        break;
+    }
+    rows += align64(leaves[i].row_bytes * n);
+  }
+  return true;
+}
+
+void copy_row(const RowLayout& layout, const std::byte* from, std::byte* rows, uint64_t n,
+              uint64_t row) {
+  for (const RowLayout::Leaf& leaf : layout.leaves()) {
+    if (leaf.row_bytes > 0) {
+      std::memcpy(rows + row * leaf.row_bytes, from, leaf.row_bytes);
+    }
+    from += align64(leaf.row_bytes);
+    rows += align64(leaf.row_bytes * n);
+  }
+}
+
+std::string describe(const RowLayout& layout, const RowLayout::Leaf& leaf) {
+  if (leaf.kind == Kind::kString) return "string";
+  std::ostringstream text;
+  text << leaf.dtype << " " << layout.sizes(leaf);
+  return text.str();
+}
+
+}  // namespace stoker::detail

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "slot_pool.h"
+
+#include <algorithm>
+
+namespace stoker::detail {
+
+namespace {
+
+// Address space, not memory. Room for thousands of slots of gigabytes; dozens of loaders fit the
+// 128 TB that a process has.
+constexpr uint64_t kRegionBytes = uint64_t{4} << 40;
+constexpr uint64_t kSlotBytes = uint64_t{1} << 30;
+
+uint64_t whole_pages(uint64_t bytes) { return bytes & ~(Slot::kPage - 1); }
+
+// With little address space, every slot is small.
+uint64_t least_bytes(uint32_t num_workers, uint32_t max_in_flight) {
+  return Control::bytes_needed(num_workers, max_in_flight) +
+         (max_in_flight + 2) * Slot::kMinBytes * 2;
+}
+
+}  // namespace
+
+SlotPool::SlotPool(uint32_t num_workers, uint32_t max_in_flight)
+    : region_(kRegionBytes, least_bytes(num_workers, max_in_flight)),
+      control_(Control::create(region_.data(), num_workers, max_in_flight)),
+      max_in_flight_(max_in_flight),
+      used_(Control::bytes_needed(num_workers, max_in_flight)) {}
+
+std::optional<uint32_t> SlotPool::acquire(uint64_t num_samples) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto fits = [&](uint32_t slot) {
+      return Slot::has_room(control_->slot(slot).bytes(), num_samples);
+    };
+    const auto found = std::find_if(free_.rbegin(), free_.rend(), fits);
+    if (found != free_.rend()) {
+      const uint32_t slot = *found;
+      free_.erase(std::next(found).base());
+      return slot;
+    }
+  }
+  return make(num_samples);
+}
+
+void SlotPool::give_back(uint32_t slot) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(slot);
+}
+
+// Until a batch has been seen, its size may be anything: half of the region is for the slots that
+// are in flight then. Afterwards, far more than a batch takes costs nothing but address space.
+uint64_t SlotPool::extent_bytes() const {
+  const uint64_t unknown = whole_pages(region_.size() / 2 / (max_in_flight_ + 2));
+  if (batch_bytes_ == 0) return unknown;
+  return std::min(unknown, whole_pages(std::max(kSlotBytes, 64 * batch_bytes_)));
+}
+
+std::optional<uint32_t> SlotPool::make(uint64_t num_samples) {
+  uint64_t bytes = std::max(extent_bytes(), Slot::kMinBytes);
+  while (!Slot::has_room(bytes, num_samples) && bytes < region_.size()) bytes *= 2;
+  if (made_ == Control::kMaxSlots || bytes > region_.size() - used_) return std::nullopt;
+  control_->set_extent(made_, {used_, bytes});
+  used_ += bytes;
+  return made_++;
+}
+
+void Lease::release(void* lease) {
+  auto* self = static_cast<Lease*>(lease);
+  if (self->references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  self->pool_->give_back(self->slot_);
+  delete self;
+}
+
+}  // namespace stoker::detail

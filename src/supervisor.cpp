@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "supervisor.h"
+
+#include <ATen/Parallel.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <system_error>
+
+#include "futex.h"
+
+namespace stoker::detail {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long workers get to finish their sample and flush their output.
+constexpr auto kGrace = std::chrono::milliseconds(100);
+
+// The program's handlers must not run here; what it ignores stays ignored. Ctrl-C goes to the whole
+// process group, and is the program's to answer.
+void reset_signals() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
+      action.sa_handler = SIG_DFL;
+      action.sa_flags = 0;
+      sigaction(signal, &action, nullptr);
+    }
+  }
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGCHLD, SIG_DFL);
+}
+
+// As far as the supervisor knows: not reaped yet.
+bool is_alive(const WorkerRecord& worker) {
+  const WorkerState state = worker.state.load(std::memory_order_acquire);
+  return state == WorkerState::kRunning || state == WorkerState::kNone;
+}
+
+int watch_process(pid_t pid) {
+#ifdef SYS_pidfd_open
+  return static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+#else
+  return -1;
+#endif
+}
+
+// The supervisor process.
+class Watch {
+ public:
+  Watch(Control& control, int socket, pid_t program, const std::function<void(uint32_t)>& run)
+      : control_(control), run_worker_(run), socket_(socket), self_(getpid()) {
+    prctl(PR_SET_NAME, "stoker superv.", 0, 0, 0);
+    reset_signals();
+    // Before anything may use ATen: a pool that the program started does not survive the fork.
+    at::set_num_threads(1);
+    sigemptyset(&mask_);
+    sigaddset(&mask_, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &mask_, &old_mask_);
+    deaths_ = signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
+    program_ = watch_process(program);
+    // It may have ended before it could be watched.
+    if (getppid() != program) _exit(0);
+  }
+
+  [[noreturn]] void run() {
+    for (uint32_t id = 0; id < control_.num_workers(); ++id) spawn(id);
+    while (wait_for_death(-1)) reap();
+    end_workers();
+    _exit(0);
+  }
+
+ private:
+  void spawn(uint32_t id) {
+    WorkerRecord& worker = control_.worker(id);
+    const pid_t pid = fork();
+    if (pid == 0) become_worker(id);
+    if (pid > 0) worker.pid.store(pid, std::memory_order_relaxed);
+    if (pid < 0) {
+      worker.wait_status.store(errno, std::memory_order_relaxed);
+      worker.state.store(WorkerState::kNoFork, std::memory_order_release);
+      report();
+    }
+  }
+
+  [[noreturn]] void become_worker(uint32_t id) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != self_) _exit(0);
+    close(socket_);
+    close(deaths_);
+    if (program_ >= 0) close(program_);
+    sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+    // The supervisor stores the pid too; whoever comes first.
+    WorkerRecord& me = control_.worker(id);
+    me.pid.store(getpid(), std::memory_order_relaxed);
+    me.state.store(WorkerState::kRunning, std::memory_order_release);
+    run_worker_(id);
+    _exit(0);
+  }
+
+  // Sleeps until a worker died; false when the program is gone or lets go.
+  bool wait_for_death(int at_most_ms) {
+    std::array<pollfd, 3> watched{{{deaths_, POLLIN, 0}, {socket_, POLLIN, 0}, {program_, POLLIN, 0}}};
+    for (;;) {
+      const int ready = poll(watched.data(), watched.size(), at_most_ms);
+      if (ready < 0 && errno == EINTR) continue;
+      return watched[1].revents == 0 && watched[2].revents == 0;
+    }
+  }
+
+  void reap() {
+    signalfd_siginfo info;
+    while (read(deaths_, &info, sizeof info) > 0) {
+    }
+    int status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      for (uint32_t id = 0; id < control_.num_workers(); ++id) {
+        WorkerRecord& worker = control_.worker(id);
+        if (worker.pid.load(std::memory_order_relaxed) != pid) continue;
+        worker.wait_status.store(status, std::memory_order_relaxed);
+        if (is_alive(worker)) worker.state.store(WorkerState::kDead, std::memory_order_release);
+        report();
+      }
+    }
+  }
+
+  void report() {
+    control_.troubles().fetch_add(1, std::memory_order_release);
+    control_.events_word().fetch_add(1, std::memory_order_release);
+    futex_wake(control_.events_word(), INT_MAX);
+  }
+
+  bool all_reaped() {
+    reap();
+    return waitpid(-1, nullptr, WNOHANG) < 0;
+  }
+
+  void end_workers() {
+    control_.stop().store(1);
+    const auto deadline = Clock::now() + kGrace;
+    while (!all_reaped() && Clock::now() < deadline) {
+      // Again and again: a worker may have been about to fall asleep.
+      futex_wake(control_.published_word(), INT_MAX);
+      pollfd death{deaths_, POLLIN, 0};
+      poll(&death, 1, 5);
+    }
+    for (uint32_t id = 0; id < control_.num_workers(); ++id) {
+      WorkerRecord& worker = control_.worker(id);
+      if (is_alive(worker) && worker.pid.load() > 0) kill(worker.pid.load(), SIGKILL);
+    }
+    while (waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
+    }
+  }
+
+  Control& control_;
+  const std::function<void(uint32_t)>& run_worker_;
+  int socket_;
+  int deaths_ = -1;
+  int program_ = -1;
+  pid_t self_;
+  sigset_t mask_;
+  sigset_t old_mask_;
+};
+
+}  // namespace
+
+Supervisor::Supervisor(Control& control, std::function<void(uint32_t)> run_worker)
+    : control_(control), owner_(getpid()) {
+  std::array<int, 2> sockets{};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
+    throw std::system_error(errno, std::system_category(), "stoker: cannot make a socket pair");
+  }
+  // Whatever is buffered would be printed twice.
+  std::cout.flush();
+  std::fflush(stdout);
+  pid_ = fork();
+  if (pid_ == 0) {
+    close(sockets[0]);
+    Watch(control, sockets[1], owner_, run_worker).run();
+  }
+  const int error = errno;
+  close(sockets[1]);
+  socket_ = sockets[0];
+  if (pid_ < 0) {
+    close(socket_);
+    throw std::system_error(error, std::system_category(),
+                            "stoker: cannot fork the supervisor of the workers");
+  }
+}
+
+bool Supervisor::alive() const {
+  pollfd end{socket_, POLLIN, 0};
+  return poll(&end, 1, 0) == 0;
+}
+
+Supervisor::~Supervisor() {
+  if (getpid() != owner_) {  // a child that the program forked
+    close(socket_);
+    return;
+  }
+  control_.stop().store(1);
+  futex_wake(control_.published_word(), INT_MAX);
+  shutdown(socket_, SHUT_WR);
+  // It closes its end by ending; if it cannot (stopped by a debugger, say), it is killed, and the
+  // kernel kills its workers.
+  pollfd end{socket_, POLLIN, 0};
+  const auto deadline = Clock::now() + std::chrono::seconds(1);
+  while (poll(&end, 1, 50) <= 0 && Clock::now() < deadline) {
+  }
+  if (end.revents == 0) kill(pid_, SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  close(socket_);
+}
+
+}  // namespace stoker::detail

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// What a worker process does from its fork to its end.
+
+#include <stoker/detail/core.h>
+
+#include <cstdint>
+#include <functional>
+
+#include "control.h"
+
+namespace stoker::detail {
+
+struct WorkerJob {
+  Control* control;
+  Fetcher* fetcher;
+  std::function<void(int64_t)> init_fn;
+};
+
+// Worker only. Ends the process, without running the program's destructors or exit handlers: they
+// belong to the program's own process.
+[[noreturn]] void run_worker(const WorkerJob& job, uint32_t id);
+
+}  // namespace stoker::detail

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker_report.h"
+
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+#include <sstream>
+
+namespace stoker::detail {
+
+namespace {
+
+std::string name(int64_t id, int64_t pid) {
+  return "worker " + std::to_string(id) + " (pid " + std::to_string(pid) + ")";
+}
+
+std::string at_index(std::optional<int64_t> index) {
+  return index ? " at sample index " + std::to_string(*index) : "";
+}
+
+std::string hint(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return "; if nobody killed it, the machine or container ran out of memory: use fewer workers "
+             "or smaller samples";
+    case SIGBUS:
+      return "; a file it had mapped was cut short, or memory ran out";
+    case SIGSEGV:
+    case SIGABRT:
+      return "; run with num_workers = 0 under a debugger to see where";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+WorkerError report_failure(const Failure& failure) {
+  WorkerError::Facts facts;
+  facts.worker_id = failure.worker_id;
+  facts.pid = failure.pid;
+  if (failure.index) facts.index = static_cast<int64_t>(*failure.index);
+  std::string text;
+  if (failure.type_name.empty()) {
+    text = failure.text;
+  } else {
+    facts.type_name = failure.type_name;
+    text = "stoker: " + name(failure.worker_id.value_or(0), failure.pid) + " caught " +
+           failure.type_name + at_index(facts.index) + ": " + failure.text;
+  }
+  return {text, std::move(facts)};
+}
+
+WorkerError report_init_failure(uint32_t id, const WorkerRecord& worker) {
+  WorkerError::Facts facts;
+  facts.worker_id = id;
+  facts.pid = worker.pid.load();
+  facts.type_name = worker.type_name;
+  return {"stoker: worker_init_fn of " + name(id, *facts.pid) + " threw " + *facts.type_name +
+              ": " + worker.text,
+          std::move(facts)};
+}
+
+WorkerError report_death(uint32_t id, const WorkerRecord& worker, std::optional<size_t> index) {
+  WorkerError::Facts facts;
+  facts.worker_id = id;
+  facts.pid = worker.pid.load();
+  if (index) facts.index = static_cast<int64_t>(*index);
+  const int status = worker.wait_status.load();
+  std::ostringstream text;
+  text << "stoker: " << name(id, *facts.pid);
+  if (WIFSIGNALED(status)) {
+    facts.signal = WTERMSIG(status);
+    text << " was killed by signal " << *facts.signal << " (" << strsignal(*facts.signal) << ")"
+         << at_index(facts.index) << hint(*facts.signal);
+  } else {
+    facts.exit_status = WEXITSTATUS(status);
+    text << " exited with status " << *facts.exit_status << at_index(facts.index)
+         << "; code that a dataset calls must not end the process";
+  }
+  return {text.str(), std::move(facts)};
+}
+
+WorkerError report_no_fork(uint32_t id, const WorkerRecord& worker) {
+  WorkerError::Facts facts;
+  facts.worker_id = id;
+  return {"stoker: worker " + std::to_string(id) + " could not be forked: " +
+              std::strerror(worker.wait_status.load()) +
+              "; use fewer workers, or raise the limit of processes or memory",
+          std::move(facts)};
+}
+
+WorkerError report_lost_supervisor(int64_t pid) {
+  WorkerError::Facts facts;
+  facts.pid = pid;
+  return {"stoker: the supervisor of the workers (pid " + std::to_string(pid) +
+              ") is gone, and the workers with it; was it killed?",
+          std::move(facts)};
+}
+
+WorkerError report_timeout(double seconds, const std::vector<Busy>& busy) {
+  WorkerError::Facts facts;
+  std::ostringstream text;
+  text << "stoker: no batch within the timeout of " << seconds << " s";
+  if (!busy.empty()) {
+    facts.worker_id = busy.front().id;
+    facts.pid = busy.front().pid;
+    facts.index = static_cast<int64_t>(busy.front().index);
+  }
+  for (const Busy& one : busy) {
+    text << "; " << name(one.id, one.pid) << " is" << at_index(static_cast<int64_t>(one.index));
+  }
+  return {text.str(), std::move(facts)};
+}
+
+}  // namespace stoker::detail

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// The WorkerErrors: facts in, sentence out.
+
+#include <stoker/worker.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "control.h"
+#include "failure.h"
+
+namespace stoker::detail {
+
+// An exception in `get`, `get_batch` or collation.
+WorkerError report_failure(const Failure& failure);
+// worker_init_fn threw.
+WorkerError report_init_failure(uint32_t id, const WorkerRecord& worker);
+// A worker that ended on its own; `index` is the sample it was working on.
+WorkerError report_death(uint32_t id, const WorkerRecord& worker, std::optional<size_t> index);
+WorkerError report_no_fork(uint32_t id, const WorkerRecord& worker);
+WorkerError report_lost_supervisor(int64_t pid);
+
+struct Busy {
+  uint32_t id;
+  int64_t pid;
+  size_t index;
+};
+// No batch within `seconds`; `busy` are the workers that work on it.
+WorkerError report_timeout(double seconds, const std::vector<Busy>& busy);
+
+}  // namespace stoker::detail
