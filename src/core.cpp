@@ -24,6 +24,7 @@
 #include "supervisor.h"
 #include "worker_loop.h"
 #include "worker_report.h"
+#include "worker_watch.h"
 
 namespace stoker::detail {
 
@@ -111,11 +112,6 @@ class LoaderCore::Impl {
   const BatchSource& source() const { return source_; }
 
  private:
-  struct InFlight {
-    uint32_t sequence;
-    uint32_t slot;
-  };
-
   Control& control() { return pool_->control(); }
   Slot slot(uint32_t id) { return control().slot(id); }
 
@@ -272,8 +268,11 @@ class LoaderCore::Impl {
       }
       look_for_trouble();
       const auto left = limited ? deadline - Clock::now() : Clock::duration(kLookAgain);
-      if (left.count() <= 0) throw report_timeout(options_.timeout.count(), busy_workers());
+      if (left.count() <= 0) {
+        throw report_timeout(options_.timeout.count(), busy_workers(control(), in_flight_.front()));
+      }
       futex_wait(control().events_word(), seen, std::min<Clock::duration>(left, kLookAgain));
+      if (control().events_word().load(std::memory_order_acquire) == seen) look_for_supervisor();
     }
   }
 
@@ -296,80 +295,17 @@ class LoaderCore::Impl {
     return best;
   }
 
-  // --- what can go wrong meanwhile
-
-  // Throws if the batch waited for cannot come any more. A batch that was lost further on is told
-  // when it is its turn, as long as workers are left for those before it.
+  // Throws if the batch waited for cannot come any more.
   void look_for_trouble() {
-    if (control().troubles().load(std::memory_order_acquire) == 0) {
-      if (!supervisor_->alive()) fail_workers(report_lost_supervisor(supervisor_->pid()));
-      return;
+    if (auto error = find_trouble(control(), in_flight_, options_.in_order)) {
+      fail(std::make_exception_ptr(*std::move(error)));
     }
-    uint32_t living = 0;
-    std::optional<uint32_t> dead;
-    for (uint32_t id = 0; id < control().num_workers(); ++id) {
-      const WorkerRecord& worker = control().worker(id);
-      switch (worker.state.load(std::memory_order_acquire)) {
-        case WorkerState::kInitFailed:
-          fail_workers(report_init_failure(id, worker));
-        case WorkerState::kNoFork:
-          fail_workers(report_no_fork(id, worker));
-        case WorkerState::kDead:
-          if (!dead || is_before(worker, control().worker(*dead))) dead = id;
-          break;
-        case WorkerState::kNone:
-        case WorkerState::kRunning:
-          ++living;
-      }
-    }
-    if (!dead) return;
-    const WorkerRecord& worker = control().worker(*dead);
-    const auto lost = lost_batch(worker);
-    const bool is_later =
-        lost && static_cast<int32_t>(lost->sequence - in_flight_.front().sequence) > 0;
-    if (is_later && living > 0 && options_.in_order) return;
-    fail_workers(report_death(*dead, worker, lost ? lost_index(worker, *lost) : std::nullopt));
   }
 
-  static bool is_before(const WorkerRecord& a, const WorkerRecord& b) {
-    const auto sequence = [](const WorkerRecord& worker) {
-      return static_cast<uint32_t>(worker.claim.load(std::memory_order_acquire));
-    };
-    return static_cast<int32_t>(sequence(a) - sequence(b)) < 0;
-  }
-
-  // The batch in flight that this worker was working on.
-  std::optional<InFlight> lost_batch(const WorkerRecord& worker) {
-    const uint64_t claim = worker.claim.load(std::memory_order_acquire);
-    if (claim == WorkerRecord::kIdle) return std::nullopt;
-    for (const InFlight& one : in_flight_) {
-      const bool open =
-          slot(one.slot).header().status.load(std::memory_order_acquire) == SlotStatus::kOpen;
-      if (one.sequence == static_cast<uint32_t>(claim) && open) return one;
-    }
-    return std::nullopt;
-  }
-
-  std::optional<size_t> lost_index(const WorkerRecord& worker, const InFlight& lost) {
-    const uint32_t row = worker.row.load(std::memory_order_relaxed);
-    const Slot s = slot(lost.slot);
-    return row < s.num_samples() ? std::optional(s.indices()[row]) : std::nullopt;
-  }
-
-  std::vector<Busy> busy_workers() {
-    std::vector<Busy> busy;
-    for (uint32_t id = 0; id < control().num_workers(); ++id) {
-      const WorkerRecord& worker = control().worker(id);
-      const auto batch = lost_batch(worker);
-      if (!batch || batch->sequence != in_flight_.front().sequence) continue;
-      const auto index = lost_index(worker, *batch);
-      if (index) busy.push_back({id, worker.pid.load(), *index});
-    }
-    return busy;
-  }
-
-  [[noreturn]] void fail_workers(WorkerError error) {
-    fail(std::make_exception_ptr(std::move(error)));
+  // It cannot tell of its own end.
+  void look_for_supervisor() {
+    if (supervisor_->alive()) return;
+    fail(std::make_exception_ptr(report_lost_supervisor(supervisor_->pid())));
   }
 
   // --- handing out, and the end

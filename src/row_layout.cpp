@@ -8,6 +8,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "stream_copy.h"
+
 namespace stoker::detail {
 
 using Kind = FlatSample::Kind;
@@ -65,9 +67,18 @@ const T* inside(const std::byte* base, uint64_t offset) {
   return reinterpret_cast<const T*>(base + offset);
 }
 
-void write_tensor(const at::Tensor& tensor, std::byte* row, uint64_t bytes) {
+// Rows of which a batch fills most of a cache shared by all cores.
+bool is_large(uint64_t row_bytes, uint64_t n) {
+  return row_bytes >= (128 << 10) && row_bytes * n >= (8 << 20);
+}
+
+void write_tensor(const at::Tensor& tensor, std::byte* row, uint64_t bytes, uint64_t n) {
   if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
-    if (bytes > 0) std::memcpy(row, tensor.const_data_ptr(), bytes);
+    if (is_large(bytes, n)) {
+      stream_copy(row, static_cast<const std::byte*>(tensor.const_data_ptr()), bytes);
+    } else if (bytes > 0) {
+      std::memcpy(row, tensor.const_data_ptr(), bytes);
+    }
     return;
   }
   const c10::NoGradGuard no_grad;
@@ -185,7 +196,7 @@ bool write_row(const FlatSample& sample, const RowLayout& layout, Slot slot, std
     std::byte* at = rows + row * leaves[i].row_bytes;
     switch (leaf.kind) {
       case Kind::kTensor:
-        write_tensor(*leaf.tensor, at, leaves[i].row_bytes);
+        write_tensor(*leaf.tensor, at, leaves[i].row_bytes, n);
         break;
       case Kind::kNumber:
         std::memcpy(at, leaf.number.data(), leaf.number_bytes);

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker_watch.h"
+
+namespace stoker::detail {
+
+namespace {
+
+// Wraps around, as sequence numbers do.
+bool is_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }
+
+bool works_on(const WorkerRecord& worker, const InFlight& batch) {
+  const uint64_t claim = worker.claim.load(std::memory_order_acquire);
+  return claim != WorkerRecord::kIdle && static_cast<uint32_t>(claim) == batch.sequence;
+}
+
+// The unfinished batch that this worker was working on.
+std::optional<InFlight> lost_batch(Control& control, const WorkerRecord& worker,
+                                   const std::deque<InFlight>& in_flight) {
+  for (const InFlight& batch : in_flight) {
+    const auto status = control.slot(batch.slot).header().status.load(std::memory_order_acquire);
+    if (works_on(worker, batch) && status == SlotStatus::kOpen) return batch;
+  }
+  return std::nullopt;
+}
+
+std::optional<size_t> current_index(Control& control, const WorkerRecord& worker,
+                                    const InFlight& batch) {
+  const uint32_t row = worker.row.load(std::memory_order_relaxed);
+  const Slot slot = control.slot(batch.slot);
+  return row < slot.num_samples() ? std::optional(slot.indices()[row]) : std::nullopt;
+}
+
+struct Death {
+  uint32_t worker;
+  std::optional<InFlight> lost;  // nothing: it was idle, or its batch is over
+};
+
+// Of several deaths, the one that concerns the oldest batch.
+std::optional<Death> oldest_death(Control& control, const std::deque<InFlight>& in_flight) {
+  std::optional<Death> oldest;
+  for (uint32_t id = 0; id < control.num_workers(); ++id) {
+    const WorkerRecord& worker = control.worker(id);
+    if (worker.state.load(std::memory_order_acquire) != WorkerState::kDead) continue;
+    const auto lost = lost_batch(control, worker, in_flight);
+    const bool is_older = !oldest || (lost && (!oldest->lost || is_before(lost->sequence,
+                                                                          oldest->lost->sequence)));
+    if (is_older) oldest = Death{id, lost};
+  }
+  return oldest;
+}
+
+bool any_living(Control& control) {
+  for (uint32_t id = 0; id < control.num_workers(); ++id) {
+    const WorkerState state = control.worker(id).state.load(std::memory_order_acquire);
+    if (state == WorkerState::kNone || state == WorkerState::kRunning) return true;
+  }
+  return false;
+}
+
+std::optional<WorkerError> find_bad_start(Control& control) {
+  for (uint32_t id = 0; id < control.num_workers(); ++id) {
+    const WorkerRecord& worker = control.worker(id);
+    const WorkerState state = worker.state.load(std::memory_order_acquire);
+    if (state == WorkerState::kInitFailed) return report_init_failure(id, worker);
+    if (state == WorkerState::kNoFork) return report_no_fork(id, worker);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<WorkerError> find_trouble(Control& control, const std::deque<InFlight>& in_flight,
+                                        bool in_order) {
+  if (control.troubles().load(std::memory_order_acquire) == 0) return std::nullopt;
+  if (auto error = find_bad_start(control)) return error;
+  const auto death = oldest_death(control, in_flight);
+  if (!death) return std::nullopt;
+  const bool is_later =
+      death->lost && is_before(in_flight.front().sequence, death->lost->sequence);
+  if (is_later && in_order && any_living(control)) return std::nullopt;
+  const WorkerRecord& worker = control.worker(death->worker);
+  const auto index =
+      death->lost ? current_index(control, worker, *death->lost) : std::nullopt;
+  return report_death(death->worker, worker, index);
+}
+
+std::vector<Busy> busy_workers(Control& control, const InFlight& batch) {
+  std::vector<Busy> busy;
+  for (uint32_t id = 0; id < control.num_workers(); ++id) {
+    const WorkerRecord& worker = control.worker(id);
+    if (!works_on(worker, batch)) continue;
+    const auto index = current_index(control, worker, batch);
+    if (index) busy.push_back({id, worker.pid.load(), *index});
+  }
+  return busy;
+}
+
+}  // namespace stoker::detail

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Promise: the bytes of batch k of epoch e depend only on (dataset, options, seed, e, k). Every way
+// to run the same job must give the digests below; they are written down, so that also builds of
+// different kinds are held to them.
+
+#include <gtest/gtest.h>
+#include <stoker/dataloader.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <tuple>
+
+#include "datasets.h"
+
+namespace stoker {
+namespace {
+
+// FNV-1a.
+class Digest {
+ public:
+  void add(const at::Tensor& tensor) {
+    for (const int64_t size : tensor.sizes()) add_bytes(&size, sizeof size);
+    const at::Tensor dense = tensor.contiguous();
+    add_bytes(dense.const_data_ptr(), dense.nbytes());
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  void add_bytes(const void* bytes, size_t count) {
+    const auto* byte = static_cast<const uint8_t*>(bytes);
+    for (size_t i = 0; i < count; ++i) hash_ = (hash_ ^ byte[i]) * 0x100000001b3;
+  }
+  uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+template <class Dataset>
+uint64_t digest_of(const Dataset& dataset, DataLoaderOptions options) {
+  options.batch_size = 16;
+  options.seed = 1234;
+  DataLoader loader(dataset, options);
+  Digest digest;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    for (auto& [values, number] : loader) {
+      digest.add(values);
+      digest.add(number);
+    }
+  }
+  return digest.value();
+}
+
+template <class Dataset>
+void expect_digest(const Dataset& dataset, uint64_t expected, bool shuffle = true) {
+  EXPECT_EQ(digest_of(dataset, {.shuffle = shuffle}), expected) << "no workers";
+  for (const int64_t workers : {1, 2, 4, 8}) {
+    for (const int64_t prefetch : {1, 2, 8}) {
+      for (const bool persistent : {true, false}) {
+        EXPECT_EQ(digest_of(dataset, {.shuffle = shuffle,
+                                      .num_workers = workers,
+                                      .prefetch_factor = prefetch,
+                                      .persistent_workers = persistent}),
+                  expected)
+            << workers << " workers, prefetch_factor " << prefetch
+            << (persistent ? ", persistent" : "");
+      }
+    }
+  }
+}
+
+at::Tensor base(size_t index) { return at::arange(8) + static_cast<int64_t>(index); }
+
+TEST(DigestTest, DrawsOfTorchAndOfRand) {
+  const auto augmented = [](size_t index) {
+    return std::tuple(base(index) + at::rand({8}), int64_t{std::rand()});
+  };
+  expect_digest(Made{300, augmented}, 0);
+}
+
+TEST(DigestTest, NormalDrawsWhichComeInPairs) {
+  const auto noisy = [](size_t index) {
+    return std::tuple(base(index) + at::randn({1}, at::kDouble), static_cast<int64_t>(index));
+  };
+  expect_digest(Made{300, noisy}, 0);
+}
+
+TEST(DigestTest, DrawsOfSomeSamplesOnly) {
+  const auto rare = [](size_t index) {
+    if (index % 50 == 17) return std::tuple(base(index) + at::rand({8}), int64_t{std::rand()});
+    return std::tuple(base(index).to(at::kFloat), int64_t{0});
+  };
+  expect_digest(Made{300, rare}, 0);
+}
+
+// In order, so that no sample draws before the workers have found that the dataset does not.
+TEST(DigestTest, DrawsThatBeginLate) {
+  const auto late = [](size_t index) {
+    if (index < 600) return std::tuple(base(index).to(at::kFloat), int64_t{0});
+    return std::tuple(base(index) + at::rand({8}), int64_t{std::rand()});
+  };
+  expect_digest(Made{800, late}, 0, false);
+}
+
+TEST(DigestTest, DrawsOfAGeneratorSeededWithTheSamplesSeed) {
+  const auto own = [](size_t index) {
+    std::mt19937 generator(static_cast<uint32_t>(worker_info().value().seed));
+    return std::tuple(base(index) + static_cast<int64_t>(generator() % 1000),
+                      static_cast<int64_t>(generator()));
+  };
+  expect_digest(Made{300, own}, 0);
+}
+
+}  // namespace
+}  // namespace stoker
