@@ -22,6 +22,10 @@ int64_t checked_size(int64_t size) {
   return size;
 }
 
+at::Tensor draw_order(int64_t size, const at::Generator& generator) {
+  return at::randperm(size, generator, at::TensorOptions(at::kLong));
+}
+
 }  // namespace
 
 SequentialSampler::SequentialSampler(int64_t size) : size_(checked_size(size)) {}
@@ -39,21 +43,26 @@ RandomSampler::RandomSampler(int64_t size, std::optional<at::Generator> generato
 void RandomSampler::reset() {
   next_ = 0;
   fresh_ = true;
+  exhausted_ = false;
 }
 
 // Not in reset: Python draws at the first key, after whatever the program drew since.
 void RandomSampler::permute() {
   const at::Generator generator =
       generator_ ? *generator_ : at::make_generator<at::CPUGeneratorImpl>(detail::draw_seed({}));
-  const at::Tensor order = at::randperm(size_, generator, at::TensorOptions(at::kLong));
+  const at::Tensor order = draw_order(size_, generator);
   order_.assign(order.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>() + size_);
   fresh_ = false;
 }
 
 std::optional<int64_t> RandomSampler::next() {
   if (fresh_) permute();
-  if (next_ == size_) return std::nullopt;
-  return order_[static_cast<size_t>(next_++)];
+  if (next_ < size_) return order_[static_cast<size_t>(next_++)];
+  // Python's sampler draws a last, unused permutation when it runs out: the next epoch's order
+  // depends on it.
+  if (!exhausted_ && generator_) draw_order(size_, *generator_);
+  exhausted_ = true;
+  return std::nullopt;
 }
 
 BatchSampler::BatchSampler(std::shared_ptr<Sampler<int64_t>> sampler, int64_t batch_size,

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stoker/dataloader.h>
+
+#include <atomic>
+#include <csignal>
+#include <optional>
+#include <thread>
+
+#include "datasets.h"
+#include "processes.h"
+
+namespace stoker {
+namespace {
+
+using testing::HasSubstr;
+
+// The error that an epoch ends with.
+template <class Loader>
+std::optional<WorkerError> error_of(Loader& loader) {
+  try {
+    for (auto& batch : loader) (void)batch;
+  } catch (const WorkerError& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+struct Stage {
+  std::atomic<pid_t> worker{0};  // that is in the middle of sample 17
+  std::atomic<bool> armed{true};
+};
+
+// Sample 17 does something that a sample should not, as long as the stage is armed.
+template <class Deed>
+auto with_trouble(Shared<Stage> stage, Deed deed) {
+  return Made{64, [stage, deed](size_t index) {
+                if (index == 17 && stage->armed) {
+                  stage->worker = getpid();
+                  deed();
+                }
+                return static_cast<int64_t>(index);
+              }};
+}
+
+void sleep_for_ever() {
+  for (;;) pause();
+}
+
+void expect_whole_epoch(auto& loader, Shared<Stage>& stage) {
+  stage->armed = false;
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
+TEST(FaultsTest, AnExceptionInGetIsToldWithTypeTextIndexAndWorker) {
+  Shared<Stage> stage;
+  DataLoader loader(with_trouble(stage, [] { throw std::domain_error("torn page"); }),
+                    {.batch_size = 8, .num_workers = 2});
+  auto it = loader.begin();
+  EXPECT_EQ(numbers(*it), up_to(8));  // earlier batches come first
+  ++it;
+  for (int again = 0; again < 2; ++again) {  // an error stays one
+    try {
+      ++it;
+      ADD_FAILURE() << "no error";
+    } catch (const WorkerError& error) {
+      EXPECT_EQ(error.facts().index, 17);
+      EXPECT_EQ(error.facts().type_name, "std::domain_error");
+      EXPECT_EQ(error.facts().pid, stage->worker.load());
+      EXPECT_THAT(error.what(), HasSubstr("caught std::domain_error at sample index 17: torn page"));
+    }
+  }
+  expect_whole_epoch(loader, stage);
+}
+
+TEST(FaultsTest, AThrownIntIsToldToo) {
+  Shared<Stage> stage;
+  DataLoader loader(with_trouble(stage, [] { throw 42; }), {.batch_size = 8, .num_workers = 2});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().type_name, "int");
+  expect_whole_epoch(loader, stage);
+}
+
+TEST(FaultsTest, WithoutWorkersTheExceptionIsTheDatasetsOwn) {
+  Shared<Stage> stage;
+  DataLoader loader(with_trouble(stage, [] { throw std::domain_error("torn page"); }),
+                    {.batch_size = 8});
+  EXPECT_THROW(error_of(loader), std::domain_error);
+  expect_whole_epoch(loader, stage);
+}
+
+TEST(FaultsTest, SamplesThatDoNotFitTogetherAreNamed) {
+  DataLoader loader(Made{64, [](size_t index) {
+                           return std::pair(at::zeros({index == 17 ? 4 : 3}), int64_t{0});
+                         }},
+                    {.batch_size = 8, .num_workers = 2});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr("cannot collate field [0] of samples 16 and 17: "
+                                       "Float [3] and Float [4]"));
+}
+
+TEST(FaultsTest, AWorkerInitFnThatThrowsIsToldInEveryEpoch) {
+  DataLoader loader(Counting{64}, {.batch_size = 8, .num_workers = 2, .worker_init_fn = [](int64_t) {
+                                     throw std::domain_error("no licence");
+                                   }});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const auto error = error_of(loader);
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->what(), HasSubstr("worker_init_fn"));
+    EXPECT_THAT(error->what(), HasSubstr("std::domain_error: no licence"));
+  }
+}
+
+// Kills the worker that is in the middle of sample 17; says how long the loader took to tell.
+void kill_in_the_middle(const char* where) {
+  Shared<Stage> stage;
+  DataLoader loader(with_trouble(stage, sleep_for_ever), {.batch_size = 8, .num_workers = 2});
+  Clock::time_point killed;
+  std::thread killer([&] {
+    sleep_until([&] { return stage->worker != 0; });
+    std::this_thread::sleep_for(20ms);  // the loader waits by now
+    killed = Clock::now();
+    kill(stage->worker, SIGKILL);
+  });
+  const auto error = error_of(loader);
+  const auto told = Clock::now();
+  killer.join();
+  ASSERT_TRUE(error);
+  std::cout << "told " << std::chrono::duration<double, std::milli>(told - killed).count()
+            << " ms after the kill, " << where << "\n";
+  EXPECT_EQ(error->facts().signal, SIGKILL);
+  EXPECT_EQ(error->facts().pid, stage->worker.load());
+  EXPECT_EQ(error->facts().index, 17);
+  EXPECT_THAT(error->what(), HasSubstr("was killed by signal 9 (Killed) at sample index 17"));
+  expect_whole_epoch(loader, stage);
+}
+
+TEST(FaultsTest, AKilledWorkerIsToldOnTheMainThread) { kill_in_the_middle("main thread"); }
+
+TEST(FaultsTest, AKilledWorkerIsToldOnAnotherThread) {
+  std::thread([] { kill_in_the_middle("another thread"); }).join();
+}
+
+TEST(FaultsTest, AWorkerThatExitsIsToldWithItsStatus) {
+  Shared<Stage> stage;
+  DataLoader loader(with_trouble(stage, [] { _exit(3); }), {.batch_size = 8, .num_workers = 2});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().exit_status, 3);
+  EXPECT_EQ(error->facts().index, 17);
+  expect_whole_epoch(loader, stage);
+}
+
+TEST(FaultsTest, WorkersKilledBetweenEpochsAreReplaced) {
+  DataLoader loader(Counting{64}, {.batch_size = 8, .num_workers = 2});
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+  const LoaderProcesses before = loader_processes(2);
+  for (const pid_t worker : before.workers) kill(worker, SIGKILL);
+  ASSERT_TRUE(eventually([&] { return !any_alive(before.workers); }));
+  std::this_thread::sleep_for(50ms);  // until the supervisor has told
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
+TEST(FaultsTest, AKilledSupervisorIsTold) {
+  Shared<Stage> stage;
+  DataLoader loader(with_trouble(stage, sleep_for_ever), {.batch_size = 8, .num_workers = 2});
+  std::thread killer([&] {
+    sleep_until([&] { return stage->worker != 0; });
+    kill(process_entry(stage->worker).parent, SIGKILL);
+  });
+  const auto error = error_of(loader);
+  killer.join();
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr("supervisor"));
+  expect_whole_epoch(loader, stage);
+}
+
+TEST(FaultsTest, ATimeoutNamesTheSampleAndTheBatchStillComes) {
+  Shared<Stage> stage;
+  const auto wait = [stage] { sleep_until([&] { return !stage->armed.load(); }); };
+  DataLoader loader(with_trouble(stage, wait),
+                    {.batch_size = 8, .num_workers = 2, .timeout = 200ms});
+  auto it = loader.begin();
+  ++it;
+  try {
+    ++it;
+    ADD_FAILURE() << "no error";
+  } catch (const WorkerError& error) {
+    EXPECT_EQ(error.facts().index, 17);
+    EXPECT_THAT(error.what(), HasSubstr("no batch within the timeout of 0.2 s"));
+  }
+  stage->armed = false;
+  ++it;
+  EXPECT_EQ(numbers(*it).front(), 16);
+}
+
+TEST(FaultsTest, DestroyingALoaderDoesNotWaitForAStuckSample) {
+  std::vector<pid_t> processes;
+  {
+    Shared<Stage> stage;
+    DataLoader loader(with_trouble(stage, sleep_for_ever), {.batch_size = 8, .num_workers = 2});
+    auto it = loader.begin();
+    sleep_until([&] { return stage->worker != 0; });
+    processes = loader_processes(2).all();
+  }
+  EXPECT_EQ(processes.size(), 3u);
+  EXPECT_FALSE(any_alive(processes));
+}
+
+TEST(FaultsTest, NoProcessOutlivesAProgramThatIsKilled) {
+  Shared<std::array<std::atomic<pid_t>, 3>> pids;
+  Shared<Stage> stage;
+  const pid_t program = fork_child([&] {
+    DataLoader loader(with_trouble(stage, sleep_for_ever), {.batch_size = 8, .num_workers = 2});
+    const auto all = loader_processes(2).all();
+    for (size_t i = 0; i < all.size(); ++i) (*pids)[i] = all[i];
+    for (auto& batch : loader) (void)batch;
+  });
+  sleep_until([&] { return stage->worker != 0 && (*pids)[2] != 0; });
+  kill(program, SIGKILL);
+  const auto killed = Clock::now();
+  wait_for(program);
+  EXPECT_TRUE(eventually([&] { return !any_alive({(*pids)[0], (*pids)[1], (*pids)[2]}); }));
+  std::cout << "gone " << std::chrono::duration<double, std::milli>(Clock::now() - killed).count()
+            << " ms after the kill of the program\n";
+}
+
+}  // namespace
+}  // namespace stoker
