@@ -77,9 +77,7 @@ class LoaderCore::Impl {
     stats_.epoch = {};
     began_ = Clock::now();
     error_ = nullptr;
-    if (options_.num_workers > 0 && (!supervisor_ || control().troubles().load() != 0)) {
-      start_workers();
-    }
+    if (options_.num_workers > 0 && !workers_are_well()) start_workers();
     epoch_seed_ = source_.begin_epoch();
     position_ = 0;
     exhausted_ = over_ = false;
@@ -116,6 +114,10 @@ class LoaderCore::Impl {
   Slot slot(uint32_t id) { return control().slot(id); }
 
   // --- workers
+
+  bool workers_are_well() {
+    return supervisor_ && supervisor_->alive() && control().troubles().load() == 0;
+  }
 
   void start_workers() {
     supervisor_.reset();

@@ -76,14 +76,14 @@ TEST(DigestTest, DrawsOfTorchAndOfRand) {
   const auto augmented = [](size_t index) {
     return std::tuple(base(index) + at::rand({8}), int64_t{std::rand()});
   };
-  expect_digest(Made{300, augmented}, 2891789419236404490u);
+  expect_digest(Made{300, augmented}, 14235108107665945402u);
 }
 
 TEST(DigestTest, NormalDrawsWhichComeInPairs) {
   const auto noisy = [](size_t index) {
     return std::tuple(base(index) + at::randn({1}, at::kDouble), static_cast<int64_t>(index));
   };
-  expect_digest(Made{300, noisy}, 15394445011329505152u);
+  expect_digest(Made{300, noisy}, 3010809174181272436u);
 }
 
 TEST(DigestTest, DrawsOfSomeSamplesOnly) {
@@ -91,7 +91,7 @@ TEST(DigestTest, DrawsOfSomeSamplesOnly) {
     if (index % 50 == 17) return std::tuple(base(index) + at::rand({8}), int64_t{std::rand()});
     return std::tuple(base(index).to(at::kFloat), int64_t{0});
   };
-  expect_digest(Made{300, rare}, 362390870736873768u);
+  expect_digest(Made{300, rare}, 11241668105030225245u);
 }
 
 // In order, so that no sample draws before the workers have found that the dataset does not.
@@ -109,7 +109,7 @@ TEST(DigestTest, DrawsOfAGeneratorSeededWithTheSamplesSeed) {
     return std::tuple(base(index) + static_cast<int64_t>(generator() % 1000),
                       static_cast<int64_t>(generator()));
   };
-  expect_digest(Made{300, own}, 3961056518409343470u);
+  expect_digest(Made{300, own}, 17495580558717225432u);
 }
 
 }  // namespace
