@@ -125,6 +125,15 @@ TEST(DataLoaderTest, AMovedLoaderGoesOn) {
   EXPECT_EQ(epoch_of(moved), up_to(4));
 }
 
+TEST(DataLoaderTest, AnIteratorThatOutlivesItsLoaderThrowsWhenItIsUsed) {
+  std::optional<DataLoader<Counting>> loader(std::in_place, Counting{4},
+                                             DataLoaderOptions{.num_workers = 2});
+  auto it = loader->begin();
+  loader.reset();
+  EXPECT_EQ(numbers(*it), Numbers{0});
+  EXPECT_THROW(++it, std::logic_error);
+}
+
 TEST(DataLoaderTest, ADatasetMayBeMoveOnly) {
   struct Owner {
     std::unique_ptr<Numbers> values;

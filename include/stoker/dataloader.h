@@ -116,10 +116,10 @@ class DataLoader {
     using reference = Batch&;
 
     Iterator(Iterator&& other) noexcept
-        : core_(std::exchange(other.core_, nullptr)),
+        : core_(std::move(other.core_)),
           epoch_(other.epoch_),
           leaves_(std::move(other.leaves_)),
-          batch_(std::move(other.batch_)) {}
+          batch_(std::exchange(other.batch_, std::nullopt)) {}
     Iterator& operator=(Iterator&& other) noexcept {
       std::swap(core_, other.core_);
       std::swap(epoch_, other.epoch_);
@@ -129,7 +129,7 @@ class DataLoader {
     }
     ~Iterator() {
       batch_.reset();
-      if (core_ != nullptr) core_->abandon(epoch_);
+      if (const auto core = core_.lock()) core->abandon(epoch_);
     }
 
     /// The batch, for the taking. Throws `std::out_of_range` past the end.
@@ -140,11 +140,13 @@ class DataLoader {
     Batch* operator->() const { return &**this; }
 
     /// Waits for the next batch. Throws WorkerError; then the epoch is over, and every further
-    /// `++` of it throws the same.
+    /// `++` of it throws the same. Throws `std::logic_error` if the loader is gone.
     Iterator& operator++() {
       batch_.reset();  // first: its memory may be what the next one needs
       leaves_.clear();
-      if (core_ != nullptr && core_->next(epoch_, leaves_)) {
+      const auto core = core_.lock();
+      if (!core) throw std::logic_error("stoker: the loader of this iterator is gone");
+      if (core->next(epoch_, leaves_)) {
         batch_.emplace(detail::Codec<Sample>::gather(leaves_));
       }
       return *this;
@@ -155,9 +157,12 @@ class DataLoader {
 
    private:
     friend class DataLoader;
-    Iterator(detail::LoaderCore* core, uint64_t epoch) : core_(core), epoch_(epoch) { ++*this; }
+    Iterator(const std::shared_ptr<detail::LoaderCore>& core, uint64_t epoch)
+        : core_(core), epoch_(epoch) {
+      ++*this;
+    }
 
-    detail::LoaderCore* core_;
+    std::weak_ptr<detail::LoaderCore> core_;  // an iterator may outlive its loader
     uint64_t epoch_;
     detail::BatchLeaves leaves_;
     mutable std::optional<Batch> batch_;
@@ -165,7 +170,7 @@ class DataLoader {
 
   /// Begins a new epoch; cheap also when the one before was left early. Ends that one: an iterator
   /// of it that is still used throws `std::logic_error`.
-  Iterator begin() { return Iterator(core_.get(), core_->begin_epoch()); }
+  Iterator begin() { return Iterator(core_, core_->begin_epoch()); }
   std::default_sentinel_t end() const { return {}; }
 
   /// Batches per epoch, as Python's `len(loader)`. Throws `std::logic_error` if the sampler does
@@ -185,10 +190,10 @@ class DataLoader {
  private:
   DataLoader(std::unique_ptr<detail::MapFetcher<Dataset>> fetcher, DataLoaderOptions options)
       : fetcher_(fetcher.get()),
-        core_(std::make_unique<detail::LoaderCore>(std::move(fetcher), std::move(options))) {}
+        core_(std::make_shared<detail::LoaderCore>(std::move(fetcher), std::move(options))) {}
 
   detail::MapFetcher<Dataset>* fetcher_;  // owned by core_
-  std::unique_ptr<detail::LoaderCore> core_;
+  std::shared_ptr<detail::LoaderCore> core_;
 };
 
 template <class Dataset>
