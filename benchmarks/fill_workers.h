@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <system_error>
@@ -20,13 +19,15 @@
 
 #include "job.h"
 #include "shared_slots.h"
+#include "store_row.h"
 
 namespace bench {
 
 /// Plain forked processes that fill batch slots, without a loader: each takes the number of the
 /// next batch from a shared counter, gets the samples and copies them into their rows. The first
-/// batch they fill together, row by row. Nobody waits for anybody, unless a consumer copies the
-/// batches: then each slot has two semaphores, "filled" and "free".
+/// batch they fill together, row by row. Nobody waits for anybody, and each worker has two slots
+/// of its own, unless a consumer copies the batches: then they come in order, batch k in slot
+/// k % slots, and each slot has two semaphores, "filled" and "free".
 ///
 /// All memory that the processes share is `Shared` and the slots; both are mapped before the fork.
 template <class Dataset>
@@ -42,7 +43,8 @@ class FillWorkers {
     sem_init(&shared_->first_batch_filled, 1, 0);
     for (int64_t slot = 0; slot < slots_.count(); ++slot) {
       sem_init(&shared_->filled[slot], 1, 0);
-      sem_init(&shared_->free[slot], 1, slot == 0 ? 0 : 1);  // the first batch claims slot 0
+      sem_init(&shared_->free[slot], 1, slot == 0 ? 0 : 1);  // the first batch has slot 0
+      shared_->batch_in[slot] = -1;
     }
   }
   ~FillWorkers() {
@@ -56,7 +58,7 @@ class FillWorkers {
     for (int64_t worker = 0; worker < job_.workers; ++worker) {
       const pid_t pid = fork();
       if (pid < 0) throw std::system_error(errno, std::generic_category(), "fork");
-      if (pid == 0) work_and_exit();
+      if (pid == 0) work_and_exit(worker);
       pids_.push_back(pid);
     }
   }
@@ -84,9 +86,12 @@ class FillWorkers {
   }
 
   /// By a worker, or without workers by the only process there is.
-  void fill(int64_t batch) {
-    for (int64_t row = 0; row < rows(batch); ++row) fill_row(batch, row);
+  void fill(int64_t batch, int64_t slot) {
+    for (int64_t row = 0; row < rows(batch); ++row) fill_row(batch, row, slot);
+    shared_->batch_in[slot] = batch;
   }
+  /// The batch that lies in a slot; -1 if none does.
+  int64_t batch_in(int64_t slot) const { return shared_->batch_in[slot]; }
 
   void wait_for_first_batch() { wait(shared_->first_batch_filled); }
   std::chrono::steady_clock::time_point first_batch_time() const {
@@ -111,6 +116,7 @@ class FillWorkers {
     std::atomic<int64_t> samples{0};
     std::atomic<int64_t> label_sum{0};
     std::atomic<bool> stop{false};
+    std::atomic<int64_t> batch_in[kMaxSlots];
     sem_t filled[kMaxSlots];
     sem_t free[kMaxSlots];
   };
@@ -120,51 +126,55 @@ class FillWorkers {
     }
   }
 
-  [[noreturn]] void work_and_exit() {
+  [[noreturn]] void work_and_exit(int64_t worker) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     try {
-      work();
+      work(worker);
       _exit(0);
     } catch (...) {
       _exit(1);
     }
   }
 
-  void work() {
+  void work(int64_t worker) {
     fill_first_batch();
-    while (!shared_->stop) {
+    for (int64_t turn = 0; !shared_->stop; ++turn) {
       const int64_t batch = shared_->next_batch++;
-      if (job_.copies()) wait(shared_->free[batch % slots_.count()]);
+      const int64_t own_slot = 1 + 2 * worker + turn % 2;
+      const int64_t slot = job_.copies() ? batch % slots_.count() : own_slot;
+      if (job_.copies()) wait(shared_->free[slot]);
       if (job_.copies() && shared_->stop) return;
-      fill(batch);
-      count(batch);
-      if (job_.copies()) sem_post(&shared_->filled[batch % slots_.count()]);
+      fill(batch, slot);
+      count(batch, slot);
+      if (job_.copies()) sem_post(&shared_->filled[slot]);
     }
   }
 
   void fill_first_batch() {
     const int64_t total = rows(0);
     for (int64_t row; (row = shared_->next_row++) < total;) {
-      fill_row(0, row);
+      fill_row(0, row, 0);
       if (++shared_->rows_done != total) continue;
       shared_->first_batch_time = std::chrono::steady_clock::now();
-      count(0);
+      count(0, 0);
+      shared_->batch_in[0] = 0;
       sem_post(&shared_->filled[0]);
       sem_post(&shared_->first_batch_filled);
     }
   }
 
-  void fill_row(int64_t batch, int64_t row) {
+  void fill_row(int64_t batch, int64_t row, int64_t slot) {
     const int64_t index = order_[static_cast<size_t>(first_sample(batch) + row)];
     const auto sample = dataset_.get(static_cast<size_t>(index));
     const auto bytes = static_cast<size_t>(slots_.width()) * sizeof(float);
-    std::memcpy(slots_.data(batch) + row * slots_.width(), sample.data.const_data_ptr(), bytes);
-    slots_.labels(batch)[row] = *static_cast<const int64_t*>(sample.target.const_data_ptr());
+    store_row(slots_.data(slot) + row * slots_.width(), sample.data.const_data_ptr(), bytes,
+              job_.streaming_stores);
+    slots_.labels(slot)[row] = *static_cast<const int64_t*>(sample.target.const_data_ptr());
   }
 
-  void count(int64_t batch) {
+  void count(int64_t batch, int64_t slot) {
     int64_t sum = 0;
-    for (int64_t row = 0; row < rows(batch); ++row) sum += slots_.labels(batch)[row];
+    for (int64_t row = 0; row < rows(batch); ++row) sum += slots_.labels(slot)[row];
     shared_->label_sum += sum;
     shared_->samples += rows(batch);
   }

@@ -42,6 +42,7 @@ void add_measuring_options(CLI::App& app, Job& job) {
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--meter-consumer", job.meter_consumer,
                "Leave the consumer's own CPU time out of the main process's");
+  app.add_flag("--streaming-stores", job.streaming_stores, "The limit only: write past the caches");
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct Job {
   int64_t min_epochs = 0;         ///< go on until so many epochs were completed
   bool meter_consumer = false;    ///< leave the consumer's own CPU time out of the main process's
   bool no_huge_pages = false;
+  bool streaming_stores = false;  ///< how the limit writes; the loaders have their own ways
 
   bool copies() const { return consumer == "copy"; }
 };

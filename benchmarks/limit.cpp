@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <torch/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <numeric>
@@ -46,10 +47,11 @@ void check_all(const FillWorkers<Dataset>& workers, const Job& job) {
     throw std::runtime_error("wrong data: the labels do not add up");
   }
   const SharedSlots& slots = workers.slots();
-  const int64_t begin = std::max<int64_t>(0, workers.end_batch() - slots.count());
-  for (int64_t batch = begin; batch < workers.end_batch(); ++batch) {
+  for (int64_t slot = 0; slot < slots.count(); ++slot) {
+    if (workers.batch_in(slot) < 0) continue;
     BatchCheck check(job.epoch_samples);
-    check.batch(slots.data(batch), slots.labels(batch), workers.rows(batch), slots.width());
+    const int64_t rows = workers.rows(workers.batch_in(slot));
+    check.batch(slots.data(slot), slots.labels(slot), rows, slots.width());
   }
 }
 
@@ -86,14 +88,15 @@ void consume_epoch(FillWorkers<Dataset>& workers, const Job& job, int64_t& next,
   const SharedSlots& slots = workers.slots();
   const int64_t width = slots.width();
   for (int64_t i = 0; i < workers.epoch_batches(); ++i, ++next) {
+    const int64_t slot = next % slots.count();
     if (job.workers == 0) {
-      workers.fill(next);
+      workers.fill(next, slot);
     } else {
       workers.wait_until_filled(next);
     }
     const int64_t rows = workers.rows(next);
-    const auto data = torch::from_blob(slots.data(next), {rows, width});
-    const auto labels = torch::from_blob(slots.labels(next), {rows}, torch::kLong);
+    const auto data = torch::from_blob(slots.data(slot), {rows, width});
+    const auto labels = torch::from_blob(slots.labels(slot), {rows}, torch::kLong);
     const bool go_on = consume(data, labels);
     workers.set_free(next);
     if (!go_on) return;

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <system_error>
@@ -21,13 +22,12 @@ class SharedSlots {
 
   int64_t count() const { return slots_; }
   int64_t width() const { return width_; }
-  /// Of the slot that batch k lies in.
-  int64_t* labels(int64_t batch) const {
-    return static_cast<int64_t*>(memory_) + (batch % slots_) * rows_;
+  int64_t* labels(int64_t slot) const {
+    return static_cast<int64_t*>(memory_) + slot * rows_;
   }
-  float* data(int64_t batch) const {
+  float* data(int64_t slot) const {
     const auto first = reinterpret_cast<float*>(static_cast<int64_t*>(memory_) + slots_ * rows_);
-    return first + (batch % slots_) * rows_ * width_;
+    return first + slot * rows_ * width_;
   }
 
   static void* map(size_t bytes) {

@@ -8,3 +8,7 @@ target_compile_options(stoker_warnings INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(stoker_warnings INTERFACE -Wno-restrict)
 endif()
+# And of its instrumented code.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND STOKER_SANITIZE)
+  target_compile_options(stoker_warnings INTERFACE -Wno-maybe-uninitialized)
+endif()

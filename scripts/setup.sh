@@ -30,21 +30,29 @@ install_packages() {
   fi
   say "installing ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq >&2 && apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 ||
-    say "apt-get failed; going on without what is missing"
+  apt-get update -qq >&2 </dev/null || say "apt-get update failed; going on with its old lists"
+  # One by one where all at once fails: not every distribution has every one of them.
+  apt_install "${missing[@]}" || for package in "${missing[@]}"; do
+    apt_install "$package" || say "could not install $package; going on without"
+  done
 }
+apt_install() { apt-get install -y -qq --no-install-recommends "$@" >&2 </dev/null; }
 
 has_torch() { [ -n "$1" ] && [ -f "$1/share/cmake/Torch/TorchConfig.cmake" ]; }
 
 # The root of the torch package, not its share/cmake: found from there, its libraries come before
 # those of another libtorch in the system's folders.
-torch_of() { "$1" -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null; }
+torch_of() {  # without importing it, which takes seconds
+  "$1" -c 'import importlib.util as i, os; print(os.path.dirname(i.find_spec("torch").origin))' \
+    2>/dev/null
+}
 
 find_torch() {
   local prefix found
   IFS=: read -ra prefixes <<<"${CMAKE_PREFIX_PATH:-}"
   for prefix in "${prefixes[@]}"; do
-    has_torch "$prefix" && return
+    prefix=${prefix%/share/cmake}  # what torch.utils.cmake_prefix_path says
+    has_torch "$prefix" && { export CMAKE_PREFIX_PATH="$prefix:$CMAKE_PREFIX_PATH"; return; }
   done
   for python in python3 "$root/.venv/bin/python"; do
     found=$(torch_of "$python") && has_torch "$found" && {

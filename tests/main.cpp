@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "support.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -14,6 +12,8 @@
 #include <random>
 #include <string_view>
 #include <thread>
+
+#include "support.h"
 
 namespace stoker {
 namespace {

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Promises: no shared-memory error, ever; a fixed few descriptors however many batches are kept; a
+// worker is cheap.
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <stoker/dataloader.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <torch/types.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "datasets.h"
+#include "processes.h"
+
+namespace stoker {
+namespace {
+
+// For this process alone. Needs the right to mount.
+void shrink_shm_to_16_mb() {
+  require(unshare(CLONE_NEWNS) == 0, "unshare is not allowed");
+  require(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "cannot make / private");
+  require(mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=16m") == 0, "cannot mount /dev/shm");
+}
+
+uint64_t bytes_in_shm() {
+  struct statvfs info {};
+  require(statvfs("/dev/shm", &info) == 0, "cannot look at /dev/shm");
+  return (info.f_blocks - info.f_bfree) * info.f_frsize;
+}
+
+size_t open_descriptors() {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                           std::filesystem::directory_iterator()));
+}
+
+class SmallShmTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string why = in_child(shrink_shm_to_16_mb);
+    if (!why.empty()) GTEST_SKIP() << "/dev/shm cannot be made small here: " << why;
+  }
+};
+
+void require_image(const at::Tensor& image, int64_t value) {
+  require(image.min().item<float>() == static_cast<float>(value) &&
+              image.max().item<float>() == static_cast<float>(value),
+          "image " + std::to_string(value) + " is not whole");
+}
+
+TEST_F(SmallShmTest, BatchesLargerThanShmRunToTheEnd) {
+  EXPECT_EQ(in_child([] {
+              shrink_shm_to_16_mb();
+              const auto image = [](size_t index) {
+                return at::full({3, 224, 224}, static_cast<float>(index));
+              };
+              // 19 MB each.
+              DataLoader loader(Made{256, image}, {.batch_size = 32, .num_workers = 4});
+              int64_t index = 0;
+              for (auto& batch : loader) {
+                for (int64_t row = 0; row < 32; ++row) require_image(batch[row], index++);
+              }
+              require(index == 256, "images are missing");
+              require(bytes_in_shm() == 0, "something lies in /dev/shm");
+            }),
+            "");
+}
+
+TEST_F(SmallShmTest, KeptBatchesTakeNoDescriptors) {
+  EXPECT_EQ(in_child([] {
+              shrink_shm_to_16_mb();
+              const auto sample = [](size_t index) {
+                return at::full({3, 32, 32}, static_cast<float>(index));
+              };
+              DataLoader loader(Made{8 * 500, sample}, {.batch_size = 8, .num_workers = 4});
+              const size_t before = open_descriptors();
+              std::vector<at::Tensor> kept;
+              for (auto& batch : loader) kept.push_back(batch);
+              require(open_descriptors() == before, "descriptors have grown from " +
+                                                        std::to_string(before) + " to " +
+                                                        std::to_string(open_descriptors()));
+              require(kept.size() == 500, "batches are missing");
+              for (size_t k = 0; k < kept.size(); ++k) {
+                for (int64_t row = 0; row < 8; ++row) {
+                  require_image(kept[k][row], 8 * static_cast<int64_t>(k) + row);
+                }
+              }
+            }),
+            "");
+}
+
+TEST(MemoryTest, ALoaderGivesItsDescriptorsBack) {
+  epoch_of(*std::make_unique<DataLoader<Counting>>(Counting{4}, DataLoaderOptions{.num_workers = 1}));
+  const size_t before = open_descriptors();
+  for (int i = 0; i < 20; ++i) {
+    DataLoader loader(Counting{20}, {.num_workers = 2, .persistent_workers = i % 2 == 0});
+    EXPECT_EQ(epoch_of(loader), up_to(20));
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+// Dropped batches are used again: that many slots would not fit otherwise.
+TEST(MemoryTest, DroppedBatchesAreUsedAgain) {
+  const auto megabyte = [](size_t index) { return at::full({1 << 18}, static_cast<float>(index)); };
+  DataLoader loader(Made{64, megabyte}, {.num_workers = 2});
+  std::vector<const void*> places;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    for (auto& batch : loader) places.push_back(batch.const_data_ptr());
+  }
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  EXPECT_LE(places.size(), 2u * (4 + 2));  // in flight and in hand; each has two places for rows
+}
+
+struct Kilobytes {
+  int64_t dirty = 0;
+  int64_t of_region = 0;
+};
+
+// Memory that is this process's alone. The batches' memory is all processes', but counts as
+// private while the process is the only one that has touched a page of it.
+Kilobytes private_memory(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/smaps");
+  Kilobytes sum;
+  bool in_region = false;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    int64_t value = 0;
+    words >> name;
+    if (name.find('-') != std::string::npos && name.back() != ':') {
+      in_region = line.find("/memfd:stoker") != std::string::npos;
+    } else if (name == "Private_Dirty:" && words >> value) {
+      (in_region ? sum.of_region : sum.dirty) += value;
+    }
+  }
+  return sum;
+}
+
+TEST(MemoryTest, AWorkerTakesLessThanAMegabyte) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is counted too";
+  const at::Tensor values = at::rand({100000, 16});
+  const auto tiny = [=](size_t index) {
+    const auto row = static_cast<int64_t>(index);
+    return std::tuple(values[row], row % 10);
+  };
+  DataLoader loader(Made{100000, tiny}, {.batch_size = 64, .shuffle = true, .num_workers = 2});
+  int64_t samples = 0;
+  for (auto& [rows, labels] : loader) samples += labels.size(0);
+  EXPECT_EQ(samples, 100000);
+  const LoaderProcesses processes = loader_processes(2);
+  ASSERT_EQ(processes.workers.size(), 2u);
+  for (const pid_t worker : processes.workers) {
+    const Kilobytes memory = private_memory(worker);
+    std::cout << "worker: " << memory.dirty << " kB of its own, " << memory.of_region
+              << " kB of the batches' touched by it alone\n";
+    RecordProperty("private_kb", std::to_string(memory.dirty));
+    EXPECT_GT(memory.dirty, 0);
+    EXPECT_LT(memory.dirty, 1024);
+  }
+}
+
+TEST(MemoryTest, ALimitedAddressSpaceIsEnough) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer reserves terabytes itself";
+  EXPECT_EQ(in_child([] {
+              const rlimit limit{uint64_t{8} << 30, uint64_t{8} << 30};
+              require(setrlimit(RLIMIT_AS, &limit) == 0, "cannot set the limit");
+              DataLoader one(Made{64, [](size_t index) { return at::full({100000}, double(index)); }},
+                             {.batch_size = 8, .num_workers = 2});
+              DataLoader other(Counting{64}, {.batch_size = 8, .num_workers = 2});
+              int64_t index = 0;
+              for (auto& batch : one) {
+                for (int64_t row = 0; row < 8; ++row) {
+                  require(batch[row].eq(double(index++)).all().template item<bool>(), "wrong batch");
+                }
+              }
+              require(index == 64 && epoch_of(other) == up_to(64), "batches are missing");
+            }),
+            "");
+}
+
+TEST(MemoryTest, WhereTheAddressSpaceEndsItIsSaid) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer reserves terabytes itself";
+  const std::string outcome = in_child([] {
+    const rlimit limit{uint64_t{8} << 30, uint64_t{8} << 30};
+    require(setrlimit(RLIMIT_AS, &limit) == 0, "cannot set the limit");
+    DataLoader loader(Counting{1 << 20}, {.num_workers = 2});
+    std::vector<at::Tensor> kept;
+    for (auto& batch : loader) kept.push_back(batch);
+  });
+  EXPECT_NE(outcome.find("the program keeps"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.find("clone"), std::string::npos) << outcome;
+}
+
+}  // namespace
+}  // namespace stoker
