@@ -75,6 +75,9 @@ def run(command, timeout):
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         err += f"no result after {timeout} s"
+    except BaseException:  # Ctrl-C reaches this process only
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     if process.returncode == 0:
         return json.loads(out)
     print(f"FAILED: {' '.join(command)}\n{err.strip()}", file=sys.stderr)

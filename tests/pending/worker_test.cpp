@@ -2,6 +2,7 @@
 
 // What code inside a dataset, or a worker_init_fn, learns of the place it runs in.
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stoker/dataloader.h>
@@ -164,7 +165,12 @@ TEST(WorkerTest, WorkersComputeOnOneThread) {
 }
 
 TEST(WorkerTest, AnErrorKeepsItsFacts) {
-  const WorkerError error("what", {.worker_id = 3, .pid = 77, .signal = 9, .index = 12});
+  WorkerError::Facts facts;
+  facts.worker_id = 3;
+  facts.pid = 77;
+  facts.signal = 9;
+  facts.index = 12;
+  const WorkerError error("what", facts);
   const WorkerError copy = error;
   EXPECT_STREQ(copy.what(), "what");
   EXPECT_EQ(copy.facts().worker_id, 3);

@@ -104,16 +104,28 @@ TEST_F(ControlTest, KeepsAsManyBatchesInFlightAsItWasMadeFor) {
   }
 }
 
+// Seen by a claim that fails, because another worker was faster.
 TEST_F(ControlTest, AClaimIsOnRecordBeforeItIsMade) {
   publish(2, 3);
-  claim(1);
-  control_.claim(control_.worker(1), [&](uint32_t, uint32_t) {
-    // Within: nothing has been claimed yet.
-    EXPECT_EQ(control_.worker(1).claim, WorkerRecord::kIdle);
-    return 1u;
+  publish(1, 1);
+  std::vector<uint64_t> records;
+  const auto mine = control_.claim(control_.worker(1), [&](uint32_t rest, uint32_t) {
+    records.push_back(control_.worker(1).claim);
+    if (records.size() == 1) claim(rest, 0);
+    return rest;
   });
-  EXPECT_EQ(control_.worker(1).claim, uint64_t{2} << 32);
-  EXPECT_EQ(control_.worker(1).row, 1u);
+  EXPECT_THAT(records, ElementsAre(WorkerRecord::kIdle, uint64_t{2} << 32));
+  ASSERT_TRUE(mine);
+  EXPECT_EQ(mine->slot, 1u);
+  EXPECT_EQ(control_.worker(1).claim, (uint64_t{1} << 32) + 1);
+}
+
+TEST_F(ControlTest, ARecordTellsTheFirstRowOfTheClaim) {
+  publish(0, 3);
+  claim(2, 0);
+  claim(1, 1);
+  EXPECT_EQ(control_.worker(0).row, 0u);
+  EXPECT_EQ(control_.worker(1).row, 2u);
 }
 
 TEST_F(ControlTest, AWorkerThatFindsNothingIsOnRecordAsIdle) {

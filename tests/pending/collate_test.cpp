@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collate.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <map>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include "datasets.h"
+#include "slot_memory.h"
+
+namespace stoker::detail {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr auto kReady = SlotStatus::kReady;
+constexpr auto kFailed = SlotStatus::kFailed;
+
+TEST(CollateTest, RowsThatMatchStayWhereTheyAre) {
+  MapFetcher fetcher(Made(100, [](size_t i) { return std::pair(i, i % 2 == 0); }));
+  HeapSlot memory;
+  const Slot slot = memory.publish({4, 5, 6});
+  ASSERT_EQ(fill_and_collate(slot, fetcher), kReady);
+  EXPECT_EQ(slot.header().result_rows, slot.rows_begin());
+  EXPECT_EQ(slot.header().open_used, 0u);
+  EXPECT_THAT(column<size_t>(slot, 0), ElementsAre(4, 5, 6));
+  EXPECT_THAT(column<uint8_t>(slot, 1), ElementsAre(1, 0, 1));
+}
+
+// What a worker finds whose sample is finished while another writes the layout.
+TEST(CollateTest, SpilledSamplesAreCopiedToTheirRows) {
+  MapFetcher fetcher(Made(100, [](size_t i) {
+    return std::tuple(at::full({2}, static_cast<int>(i), at::kInt), std::to_string(i));
+  }));
+  HeapSlot memory;
+  const Slot slot = memory.publish({7, 8, 9});
+  HandWorker worker(fetcher);
+  slot.header().layout_state = LayoutState::kWriting;
+  worker.work(slot, {0, 1});
+  worker.work(slot, {1, 1});
+  EXPECT_EQ(slot.states()[1], RowState::kSpilled);
+  slot.header().layout_state = LayoutState::kNone;
+  EXPECT_TRUE(worker.work(slot, {2, 1}));
+  EXPECT_EQ(slot.states()[2], RowState::kInRows);
+  ASSERT_EQ(collate(slot, 0), kReady);
+  EXPECT_EQ(slot.header().result_rows, slot.rows_begin());
+  EXPECT_THAT(column<int>(slot, 0), ElementsAre(7, 7, 8, 8, 9, 9));
+  EXPECT_THAT(strings(slot, 1), ElementsAre("7", "8", "9"));
+}
+
+TEST(CollateTest, ABatchOfSpilledSamplesOnlyIsStackedInTheOpenEnd) {
+  MapFetcher fetcher(Made(100, [](size_t i) {
+    return std::tuple(at::full({2}, static_cast<int>(i), at::kInt), std::to_string(i));
+  }));
+  HeapSlot memory;
+  const Slot slot = memory.publish({7, 8});
+  slot.header().layout_state = LayoutState::kWriting;
+  ASSERT_EQ(fill_and_collate(slot, fetcher), kReady);
+  EXPECT_GE(slot.header().result_rows, slot.bytes() / 2);
+  EXPECT_THAT(column<int>(slot, 0), ElementsAre(7, 7, 8, 8));
+  EXPECT_THAT(strings(slot, 1), ElementsAre("7", "8"));
+}
+
+// A slot of 4 MB has a bit less than 1 MB for rows, and 2 MB of open end: for the samples and, once
+// more, for their batch.
+TEST(CollateTest, ABatchThatDoesNotFitTheRowsMayFitTheOpenEnd) {
+  MapFetcher fetcher(Made(1'000'000, [](size_t i) {
+    return at::full({static_cast<int64_t>(i)}, 5, at::kByte);
+  }));
+  HeapSlot memory;
+  const Slot slot = memory.slot();
+  ASSERT_EQ(fill_and_collate(memory.publish(Numbers(4, 261'000)), fetcher), kReady);
+  EXPECT_EQ(slot.header().layout_state, LayoutState::kUnfit);
+  EXPECT_GE(slot.header().result_rows, slot.bytes() / 2);
+  EXPECT_THAT(column<uint8_t>(slot, 0), Each(5));
+  ASSERT_EQ(fill_and_collate(memory.publish(Numbers(4, 300'000)), fetcher), kFailed);
+  EXPECT_EQ(failure_of(slot).text,
+            "stoker: a batch of 4 such samples does not fit its slot of 4194304 bytes; use a "
+            "smaller batch_size");
+}
+
+TEST(CollateTest, TheKeptLayoutServesAMixOfKeptAndSpilledRows) {
+  MapFetcher fetcher(Made(100, [](size_t i) { return static_cast<int64_t>(i); }));
+  HeapSlot memory;
+  fill_and_collate(memory.publish({1, 2}), fetcher);
+  const Slot slot = memory.publish({3, 4});
+  HandWorker worker(fetcher);
+  worker.work(slot, {1, 1});
+  EXPECT_EQ(slot.header().layout_state, LayoutState::kFixedKept);
+  worker.work(slot, {0, 1});
+  ASSERT_EQ(collate(slot, 0), kReady);
+  EXPECT_THAT(column<int64_t>(slot, 0), ElementsAre(3, 4));
+}
+
+// What a batch of these two samples, at indices 10 and 20, fails with.
+template <class Sample>
+std::string mismatch(const Sample& first, const Sample& second) {
+  MapFetcher fetcher(Made(100, [&](size_t i) { return i == 20 ? second : first; }));
+  std::vector<std::string> texts;
+  for (const bool spill : {false, true}) {
+    HeapSlot memory;
+    const Slot slot = memory.publish({10, 10, 20});
+    if (spill) slot.header().layout_state = LayoutState::kWriting;
+    EXPECT_EQ(fill_and_collate(slot, fetcher), kFailed);
+    const Failure failure = failure_of(slot);
+    EXPECT_EQ(failure.worker_id, 0);
+    EXPECT_EQ(failure.pid, getpid());
+    EXPECT_EQ(failure.type_name, "");
+    EXPECT_FALSE(failure.index);
+    texts.push_back(failure.text);
+  }
+  EXPECT_EQ(texts[0], texts[1]) << "it matters where the samples lay";
+  return texts[0];
+}
+
+TEST(CollateMismatchTest, NamesBothShapes) {
+  EXPECT_EQ(mismatch(at::zeros({3, 4}), at::zeros({3, 5})),
+            "stoker: cannot collate samples 10 and 20: Float [3, 4] and Float [3, 5] (all samples "
+            "of a batch must have the same shape and dtype)");
+}
+
+TEST(CollateMismatchTest, NamesBothDtypesAndTheField) {
+  const auto sample = [](at::ScalarType dtype) { return std::pair(1, at::zeros({2}, dtype)); };
+  EXPECT_EQ(mismatch(sample(at::kInt), sample(at::kBool)),
+            "stoker: cannot collate field [1] of samples 10 and 20: Int [2] and Bool [2] (all "
+            "samples of a batch must have the same shape and dtype)");
+}
+
+TEST(CollateMismatchTest, NamesTheWholePath) {
+  using Sample = std::map<std::string, std::vector<at::Tensor>>;
+  const Sample first{{"boxes", {at::zeros({1}), at::zeros({1})}}};
+  const Sample second{{"boxes", {at::zeros({1}), at::zeros({2})}}};
+  EXPECT_THAT(mismatch(first, second),
+              HasSubstr("cannot collate field [\"boxes\"][1] of samples 10 and 20: Float [1] and "
+                        "Float [2]"));
+}
+
+TEST(CollateMismatchTest, NamesTheLeafThatOnlyOneSampleHas) {
+  using Sample = std::vector<int>;
+  EXPECT_EQ(mismatch<Sample>({1, 2}, {1, 2, 3}),
+            "stoker: cannot collate samples 10 and 20: only the second has field [2] (lengths and "
+            "keys must agree)");
+  EXPECT_THAT(mismatch<Sample>({1}, {}), HasSubstr("only the first has field [0]"));
+}
+
+TEST(CollateMismatchTest, NamesWhatEitherSampleHasAtThatPlace) {
+  using Sample = std::map<std::string, int>;
+  EXPECT_EQ(mismatch(Sample{{"a", 1}, {"b", 2}}, Sample{{"a", 1}, {"c", 2}}),
+            "stoker: cannot collate samples 10 and 20: where the first has field [\"b\"], the "
+            "second has [\"c\"] (lengths and keys must agree)");
+  EXPECT_THAT(mismatch(std::pair(std::vector{1, 2}, 3), std::pair(std::vector{1}, 3)),
+              HasSubstr("where the first has field [0][1], the second has [1]"));
+}
+
+TEST(CollateMismatchTest, LengthsMayDifferWithoutAnyLeaf) {
+  using Sample = std::pair<std::vector<std::array<int, 0>>, int>;
+  EXPECT_EQ(mismatch(Sample{{{}}, 1}, Sample{{}, 1}),
+            "stoker: cannot collate samples 10 and 20: their lengths or keys differ");
+}
+
+// Rows 1 and 3 of five fail, in either order.
+TEST(CollateTest, TheLowestRowThatFailedIsTold) {
+  MapFetcher fetcher(Made(100, [](size_t i) -> int {
+    if (i % 2 == 1) throw std::runtime_error("odd " + std::to_string(i));
+    return 0;
+  }));
+  for (const std::vector<uint32_t>& order : {std::vector<uint32_t>{0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}}) {
+    HeapSlot memory;
+    const Slot slot = memory.publish({20, 21, 22, 23, 24});
+    slot.header().ticket.fetch_add(5);  // five workers, a row each
+    HandWorker worker(fetcher);
+    std::atomic<uint32_t> current{0};
+    for (const uint32_t row : order) slot.finish(worker.filler().fill(slot, {row, 1}, current));
+    ASSERT_EQ(collate(slot, 0), kFailed);
+    EXPECT_EQ(failure_of(slot).text, "odd 21");
+    EXPECT_EQ(failure_of(slot).index, 21u);
+  }
+}
+
+TEST(CollateTest, AFailureIsToldBeforeAMismatch) {
+  MapFetcher fetcher(Made(100, [](size_t i) -> at::Tensor {
+    if (i == 22) throw std::runtime_error("thrown");
+    return at::zeros({static_cast<int64_t>(i)});
+  }));
+  HeapSlot memory;
+  const Slot slot = memory.publish({20, 21, 22});
+  ASSERT_EQ(fill_and_collate(slot, fetcher), kFailed);
+  EXPECT_EQ(failure_of(slot).text, "thrown");
+}
+
+TEST(CollateTest, ACancelledBatchIsNeverAFailure) {
+  MapFetcher fetcher(Made(100, [](size_t) -> int { throw std::runtime_error("thrown"); }));
+  HeapSlot memory;
+  const Slot slot = memory.publish({20, 21});
+  HandWorker(fetcher).work(slot, {0, 1});
+  slot.header().cancelled = 1;
+  EXPECT_EQ(collate(slot, 0), kReady);
+}
+
+}  // namespace
+}  // namespace stoker::detail

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "failure.h"
+
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "slot_memory.h"
+
+namespace stoker::detail {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+struct ImageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct NoException {};
+
+template <class Thrown>
+Failure failure_of_throwing(const Thrown& thrown) {
+  return describe_exception(std::make_exception_ptr(thrown));
+}
+
+TEST(DescribeExceptionTest, TellsTheTypeThatWasThrownAndItsText) {
+  const Failure failure = failure_of_throwing(ImageError("no JPEG"));
+  EXPECT_THAT(failure.type_name, HasSubstr("ImageError"));
+  EXPECT_THAT(failure.type_name, HasSubstr("stoker::"));  // demangled
+  EXPECT_EQ(failure.text, "no JPEG");
+  EXPECT_EQ(failure_of_throwing(std::out_of_range("17")).type_name, "std::out_of_range");
+}
+
+TEST(DescribeExceptionTest, TorchsErrorsComeWithoutBacktrace) {
+  try {
+    TORCH_CHECK(false, "shapes differ");
+  } catch (...) {
+    const Failure failure = describe_exception(std::current_exception());
+    EXPECT_EQ(failure.type_name, "c10::Error");
+    EXPECT_THAT(failure.text, AllOf(StartsWith("shapes differ"), Not(HasSubstr("frame #"))));
+  }
+}
+
+TEST(DescribeExceptionTest, AnythingMayBeThrown) {
+  EXPECT_EQ(failure_of_throwing(42).type_name, "int");
+  EXPECT_EQ(failure_of_throwing(42).text, "an exception that is not a std::exception");
+  EXPECT_THAT(failure_of_throwing(NoException{}).type_name, HasSubstr("NoException"));
+}
+
+TEST(StoreFailureTest, EverythingComesBack) {
+  HeapSlot memory;
+  const Slot slot = memory.publish({1, 2});
+  const Failure sent{3, 4711, 17, "std::runtime_error", std::string("what\0ever", 9) + std::string(5000, 'x')};
+  const Failure came = load_failure(slot, store_failure(slot, sent));
+  EXPECT_EQ(came.worker_id, 3);
+  EXPECT_EQ(came.pid, 4711);
+  EXPECT_EQ(came.index, 17u);
+  EXPECT_EQ(came.type_name, sent.type_name);
+  EXPECT_EQ(came.text, sent.text);
+}
+
+TEST(StoreFailureTest, WhatIsAbsentStaysAbsent) {
+  HeapSlot memory;
+  const Slot slot = memory.publish({1});
+  const Failure came = load_failure(slot, store_failure(slot, {}));
+  EXPECT_FALSE(came.worker_id);
+  EXPECT_FALSE(came.index);
+  EXPECT_EQ(came.type_name, "");
+  EXPECT_EQ(came.text, "");
+}
+
+TEST(StoreFailureTest, TwoFailuresLieBesideEachOther) {
+  HeapSlot memory;
+  const Slot slot = memory.publish({1, 2});
+  const uint64_t first = store_failure(slot, {0, 1, 1, "A", "first"});
+  const uint64_t second = store_failure(slot, {1, 2, 2, "B", "second"});
+  EXPECT_EQ(load_failure(slot, first).text, "first");
+  EXPECT_EQ(load_failure(slot, second).text, "second");
+}
+
+class FullSlotTest : public testing::Test {
+ protected:
+  FullSlotTest() : slot_(memory_.publish({10, 11, 12})) {
+    EXPECT_TRUE(slot_.allocate(slot_.bytes() / 2));
+  }
+
+  HeapSlot memory_;
+  Slot slot_;
+};
+
+TEST_F(FullSlotTest, AFailureIsToldWithAsMuchTextAsFits) {
+  const Failure sent{3, 4711, 11, "std::runtime_error", std::string(5000, 'x')};
+  const Failure came = load_failure(slot_, store_failure(slot_, sent));
+  EXPECT_EQ(came.worker_id, 3);
+  EXPECT_EQ(came.index, 11u);
+  EXPECT_EQ(came.type_name, sent.type_name);
+  EXPECT_GT(came.text.size(), 500u);
+  EXPECT_EQ(came.text, sent.text.substr(0, came.text.size()));
+}
+
+TEST_F(FullSlotTest, ALongTypeNameLeavesRoomForTheText) {
+  const Failure came =
+      load_failure(slot_, store_failure(slot_, {0, 1, 2, std::string(5000, 't'), "the text"}));
+  EXPECT_THAT(came.type_name, StartsWith("ttt"));
+  EXPECT_EQ(came.text, "the text");
+}
+
+TEST_F(FullSlotTest, AFailureLeavesTheBooksAlone) {
+  slot_.header().ticket.fetch_add(3);
+  store_failure(slot_, {0, 1, 2, std::string(5000, 't'), std::string(5000, 'x')});
+  EXPECT_EQ(slot_.header().ticket, 3u);
+  EXPECT_EQ(slot_.num_samples(), 3u);
+  EXPECT_EQ(slot_.indices()[0], 10u);
+  EXPECT_EQ(slot_.states()[0], RowState::kPending);
+}
+
+// Two workers that fail at once: the slot has one place for a failure without room.
+TEST_F(FullSlotTest, TheLowestFailureIsNotReplacedByALaterOne) {
+  const auto fail = [this](uint32_t row) {
+    slot_.records()[row] = store_failure(
+        slot_, {row, 100 + row, slot_.indices()[row], "Error", "row " + std::to_string(row)});
+    slot_.states()[row] = RowState::kFailed;
+  };
+  slot_.header().ticket.fetch_add(3);
+  fail(1);
+  fail(2);
+  slot_.states()[0] = RowState::kInRows;
+  slot_.finish(3);
+  ASSERT_EQ(collate(slot_, 0), SlotStatus::kFailed);
+  EXPECT_EQ(stoker::detail::failure_of(slot_).index, 11u);
+  EXPECT_EQ(stoker::detail::failure_of(slot_).text, "row 1");
+}
+
+}  // namespace
+}  // namespace stoker::detail
