@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "checked_options.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "seed.h"
+#include "slot_memory.h"
+
+namespace stoker::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+const auto kSampler = std::make_shared<SequentialSampler>(10);
+const auto kBatchSampler = std::make_shared<BatchSampler>(kSampler, 2, false);
+
+std::string refusal(const DataLoaderOptions& options) {
+  return text_of<std::invalid_argument>([&] { checked(options); });
+}
+
+#define EXPECT_REFUSED(option, ...) \
+  EXPECT_THAT(refusal(DataLoaderOptions __VA_ARGS__), AllOf(StartsWith("stoker: "), HasSubstr(option)))
+
+TEST(CheckedOptionsTest, Defaults) { EXPECT_NO_THROW(checked({})); }
+
+TEST(CheckedOptionsTest, BatchSizeIsPositive) {
+  EXPECT_REFUSED("batch_size is 0; it must be 1 or more", {.batch_size = 0});
+  EXPECT_REFUSED("batch_size is -4;", {.batch_size = -4});
+  EXPECT_REFUSED("batch_size is 4294967296;", {.batch_size = int64_t{1} << 32});
+  EXPECT_NO_THROW(checked({.batch_size = std::numeric_limits<int32_t>::max()}));
+}
+
+TEST(CheckedOptionsTest, NumWorkersIsNoneOrMore) {
+  EXPECT_REFUSED("num_workers is -1; it must be 0", {.num_workers = -1});
+  EXPECT_REFUSED("num_workers is 4097; at most 4096", {.num_workers = 4097});
+  EXPECT_NO_THROW(checked({.num_workers = 1}));
+}
+
+TEST(CheckedOptionsTest, TimeoutIsNoneOrMoreAndNeedsWorkers) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_REFUSED("timeout is -1 s; it must be 0", {.num_workers = 1, .timeout = -1s});
+  EXPECT_REFUSED("timeout is inf s;",
+                 {.num_workers = 1, .timeout = std::chrono::duration<double>(kInfinite)});
+  EXPECT_REFUSED("timeout is nan s;",
+                 {.num_workers = 1, .timeout = std::chrono::duration<double>(kNan)});
+  EXPECT_REFUSED("timeout is 0.5 s with num_workers = 0", {.timeout = 500ms});
+  EXPECT_NO_THROW(checked({.num_workers = 1, .timeout = 500ms}));
+}
+
+TEST(CheckedOptionsTest, PrefetchFactorIsPositiveAndNeedsWorkers) {
+  EXPECT_REFUSED("prefetch_factor is 0; it must be 1 or more",
+                 {.num_workers = 1, .prefetch_factor = 0});
+  EXPECT_REFUSED("prefetch_factor is -2;", {.num_workers = 1, .prefetch_factor = -2});
+  EXPECT_REFUSED("prefetch_factor is 2 with num_workers = 0", {.prefetch_factor = 2});
+  EXPECT_REFUSED("prefetch_factor is 8193; with 1 workers at most 8192 is possible",
+                 {.num_workers = 1, .prefetch_factor = 8193});
+  EXPECT_REFUSED("prefetch_factor is 9223372036854775807;",
+                 {.num_workers = 1, .prefetch_factor = INT64_MAX});
+  EXPECT_NO_THROW(checked({.num_workers = 1, .prefetch_factor = 8192}));
+}
+
+TEST(CheckedOptionsTest, AnOrderIsGivenOnce) {
+  EXPECT_REFUSED("sampler and shuffle exclude each other", {.shuffle = true, .sampler = kSampler});
+  EXPECT_REFUSED("batch_sampler and batch_size (2) exclude each other",
+                 {.batch_size = 2, .batch_sampler = kBatchSampler});
+  EXPECT_REFUSED("batch_sampler and shuffle exclude each other",
+                 {.shuffle = true, .batch_sampler = kBatchSampler});
+  EXPECT_REFUSED("batch_sampler and sampler exclude each other",
+                 {.sampler = kSampler, .batch_sampler = kBatchSampler});
+  EXPECT_REFUSED("batch_sampler and drop_last exclude each other",
+                 {.batch_sampler = kBatchSampler, .drop_last = true});
+  EXPECT_NO_THROW(checked({.batch_size = 3, .sampler = kSampler, .drop_last = true}));
+  EXPECT_NO_THROW(checked({.batch_sampler = kBatchSampler}));
+  EXPECT_NO_THROW(checked({.batch_size = 3, .shuffle = true, .drop_last = true}));
+}
+
+TEST(CheckedOptionsTest, RandomnessHasOneSource) {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
+  EXPECT_REFUSED("generator and seed exclude each other", {.generator = generator, .seed = 1});
+  EXPECT_REFUSED("generator is undefined", {.generator = at::Generator()});
+  EXPECT_EQ(checked({.generator = generator}).generator, generator);
+}
+
+TEST(CheckedOptionsTest, ASeedMakesAGeneratorOfTheLoadersOwn) {
+  EXPECT_FALSE(checked({}).generator);
+  const DataLoaderOptions one = checked({.seed = 7});
+  const DataLoaderOptions other = checked({.seed = 7});
+  ASSERT_TRUE(one.generator && other.generator);
+  EXPECT_NE(*one.generator, *other.generator);
+  EXPECT_EQ(one.generator->current_seed(), 7u);
+  EXPECT_EQ(draw_seed(one.generator), draw_seed(other.generator));
+}
+
+TEST(CheckedOptionsTest, TheFirstTroubleIsTold) {
+  EXPECT_REFUSED("batch_size is 0", {.batch_size = 0, .num_workers = -1});
+}
+
+// A generator of another device, as far as the options look at it.
+struct OtherDevice final : c10::GeneratorImpl {
+  OtherDevice() : GeneratorImpl(c10::Device(c10::kPrivateUse1, 0), c10::DispatchKeySet()) {}
+  void set_current_seed(uint64_t) override {}
+  void set_offset(uint64_t) override {}
+  uint64_t get_offset() const override { return 0; }
+  uint64_t current_seed() const override { return 0; }
+  uint64_t seed() override { return 0; }
+  void set_state(const c10::TensorImpl&) override {}
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return nullptr; }
+  OtherDevice* clone_impl() const override { return nullptr; }
+};
+
+TEST(CheckedOptionsTest, AGeneratorIsOneForTheCpu) {
+  EXPECT_REFUSED("generator is one for privateuseone:0; give one for the CPU",
+                 {.generator = at::make_generator<OtherDevice>()});
+}
+
+// Collects torch's warnings.
+class Warnings : public c10::WarningHandler {
+ public:
+  Warnings() { c10::WarningUtils::set_warning_handler(this); }
+  ~Warnings() override { c10::WarningUtils::set_warning_handler(before_); }
+  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+
+  std::vector<std::string> texts;
+
+ private:
+  c10::WarningHandler* before_ = c10::WarningUtils::get_warning_handler();
+};
+
+TEST(CheckedOptionsTest, WarnsOfMoreWorkersThanCores) {
+  cpu_set_t cpus;
+  ASSERT_EQ(sched_getaffinity(0, sizeof cpus, &cpus), 0);
+  const int64_t cores = CPU_COUNT(&cpus);
+  Warnings warnings;
+  checked({.num_workers = cores});
+  EXPECT_THAT(warnings.texts, IsEmpty());
+  checked({.num_workers = cores + 1});
+  ASSERT_EQ(warnings.texts.size(), 1u);
+  EXPECT_THAT(warnings.texts[0],
+              AllOf(StartsWith("stoker: num_workers is " + std::to_string(cores + 1)),
+                    HasSubstr("only " + std::to_string(cores) + " cores")));
+}
+
+}  // namespace
+}  // namespace stoker::detail

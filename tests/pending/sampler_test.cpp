@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stoker/sampler.h>
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "datasets.h"
+#include "seed.h"
+#include "slot_memory.h"
+
+namespace stoker {
+namespace {
+
+using detail::text_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+template <class Key>
+std::vector<Key> epoch(Sampler<Key>& sampler) {
+  sampler.reset();
+  std::vector<Key> keys;
+  while (auto key = sampler.next()) keys.push_back(*std::move(key));
+  return keys;
+}
+
+void manual_seed(uint64_t seed) { at::detail::getDefaultCPUGenerator().set_current_seed(seed); }
+
+TEST(SequentialSamplerTest, CountsUpEachEpoch) {
+  SequentialSampler sampler(4);
+  EXPECT_EQ(sampler.size(), 4);
+  EXPECT_THAT(epoch(sampler), ElementsAre(0, 1, 2, 3));
+  EXPECT_FALSE(sampler.next());
+  EXPECT_THAT(epoch(sampler), ElementsAre(0, 1, 2, 3));
+}
+
+TEST(SequentialSamplerTest, MayBeEmptyButNotLess) {
+  SequentialSampler sampler(0);
+  EXPECT_THAT(epoch(sampler), IsEmpty());
+  EXPECT_EQ(text_of<std::invalid_argument>([] { SequentialSampler(-1); }),
+            "stoker: a sampler's size is -1; it must be 0 or more");
+}
+
+TEST(SequentialSamplerTest, StartsAnewInTheMiddleOfAnEpoch) {
+  SequentialSampler sampler(3);
+  sampler.reset();
+  sampler.next();
+  EXPECT_THAT(epoch(sampler), ElementsAre(0, 1, 2));
+}
+
+// Vectors of PyTorch 2.13: manual_seed(0), range(10), shuffle=True, an epoch's seed drawn first.
+TEST(RandomSamplerTest, DrawsPythonsOrdersFromTheDefaultGenerator) {
+  manual_seed(0);
+  RandomSampler sampler(10);
+  const std::vector<Numbers> expected = {{6, 7, 1, 4, 2, 0, 9, 8, 3, 5},
+                                         {2, 4, 7, 0, 8, 9, 5, 3, 6, 1},
+                                         {7, 4, 5, 1, 9, 3, 8, 2, 0, 6}};
+  for (const Numbers& order : expected) {
+    detail::draw_seed({});
+    EXPECT_EQ(epoch(sampler), order);
+  }
+}
+
+// Of a loader with generator=manual_seed(42).
+TEST(RandomSamplerTest, DrawsPythonsOrdersFromAGenerator) {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(42);
+  RandomSampler sampler(10, generator);
+  const std::vector<Numbers> expected = {{6, 5, 4, 0, 8, 9, 2, 1, 3, 7},
+                                         {3, 6, 5, 8, 9, 4, 2, 0, 7, 1}};
+  for (const Numbers& order : expected) {
+    detail::draw_seed(generator);
+    EXPECT_EQ(epoch(sampler), order);
+  }
+}
+
+TEST(RandomSamplerTest, DrawsAtTheFirstKeyNotBefore) {
+  manual_seed(0);
+  RandomSampler sampler(10);
+  sampler.reset();
+  detail::draw_seed({});
+  EXPECT_EQ(sampler.next(), 6);  // as if the epoch's seed had been drawn first
+}
+
+TEST(RandomSamplerTest, AGeneratorLeavesTheDefaultOneAlone) {
+  manual_seed(5);
+  RandomSampler sampler(10, at::make_generator<at::CPUGeneratorImpl>(1));
+  epoch(sampler);
+  const uint64_t after = detail::draw_seed({});
+  manual_seed(5);
+  EXPECT_EQ(detail::draw_seed({}), after);
+}
+
+TEST(RandomSamplerTest, YieldsEveryIndexOnce) {
+  RandomSampler sampler(1000, at::make_generator<at::CPUGeneratorImpl>(7));
+  EXPECT_EQ(sampler.size(), 1000);
+  Numbers one = epoch(sampler);
+  Numbers other = epoch(sampler);
+  EXPECT_NE(one, other);
+  EXPECT_FALSE(sampler.next());
+  EXPECT_FALSE(sampler.next());
+  std::ranges::sort(one);
+  std::ranges::sort(other);
+  EXPECT_EQ(one, up_to(1000));
+  EXPECT_EQ(other, up_to(1000));
+}
+
+TEST(RandomSamplerTest, AskingAgainPastTheEndChangesNoLaterEpoch) {
+  const auto second_epoch = [](int asked) {
+    RandomSampler sampler(10, at::make_generator<at::CPUGeneratorImpl>(7));
+    epoch(sampler);
+    for (int i = 0; i < asked; ++i) EXPECT_FALSE(sampler.next());
+    return epoch(sampler);
+  };
+  EXPECT_EQ(second_epoch(0), second_epoch(3));
+}
+
+TEST(RandomSamplerTest, MayBeEmptyButNotLess) {
+  RandomSampler sampler(0);
+  EXPECT_THAT(epoch(sampler), IsEmpty());
+  EXPECT_THAT(text_of<std::invalid_argument>([] { RandomSampler(-3); }), HasSubstr("size is -3"));
+}
+
+std::vector<size_t> batch_sizes(int64_t samples, int64_t batch_size, bool drop_last) {
+  BatchSampler sampler(std::make_shared<SequentialSampler>(samples), batch_size, drop_last);
+  std::vector<size_t> sizes;
+  Numbers all;
+  for (const Numbers& batch : epoch(sampler)) {
+    sizes.push_back(batch.size());
+    all.insert(all.end(), batch.begin(), batch.end());
+  }
+  EXPECT_EQ(all, up_to(static_cast<int64_t>(all.size())));
+  EXPECT_EQ(sampler.size(), static_cast<int64_t>(sizes.size()));
+  return sizes;
+}
+
+TEST(BatchSamplerTest, GroupsWhatTheSamplerYields) {
+  EXPECT_THAT(batch_sizes(100, 25, false), ElementsAre(25, 25, 25, 25));
+  EXPECT_THAT(batch_sizes(100, 33, false), ElementsAre(33, 33, 33, 1));
+  EXPECT_THAT(batch_sizes(3, 5, false), ElementsAre(3));
+  EXPECT_THAT(batch_sizes(3, INT64_MAX, false), ElementsAre(3));
+}
+
+TEST(BatchSamplerTest, DropsAShortLastBatchIfAsked) {
+  EXPECT_THAT(batch_sizes(100, 25, true), ElementsAre(25, 25, 25, 25));
+  EXPECT_THAT(batch_sizes(100, 33, true), ElementsAre(33, 33, 33));
+  EXPECT_THAT(batch_sizes(3, 5, true), IsEmpty());
+}
+
+TEST(BatchSamplerTest, NoSamplesNoBatches) {
+  EXPECT_THAT(batch_sizes(0, 5, false), IsEmpty());
+  EXPECT_THAT(batch_sizes(0, 5, true), IsEmpty());
+}
+
+TEST(BatchSamplerTest, EachEpochIsOneOfTheSamplers) {
+  BatchSampler sampler(std::make_shared<SequentialSampler>(3), 2, false);
+  EXPECT_THAT(epoch(sampler), ElementsAre(Numbers{0, 1}, Numbers{2}));
+  EXPECT_FALSE(sampler.next());
+  EXPECT_THAT(epoch(sampler), ElementsAre(Numbers{0, 1}, Numbers{2}));
+}
+
+// Does not tell its size.
+class Endless : public Sampler<int64_t> {
+ public:
+  void reset() override {}
+  std::optional<int64_t> next() override { return 8; }
+  std::optional<int64_t> size() const override { return std::nullopt; }
+};
+
+TEST(BatchSamplerTest, KnowsItsSizeIfTheSamplerDoes) {
+  BatchSampler sampler(std::make_shared<Endless>(), 2, false);
+  EXPECT_FALSE(sampler.size());
+  sampler.reset();
+  EXPECT_THAT(sampler.next(), testing::Optional(ElementsAre(8, 8)));
+}
+
+TEST(BatchSamplerTest, RefusesWhatCannotBe) {
+  const auto some = std::make_shared<SequentialSampler>(3);
+  EXPECT_EQ(text_of<std::invalid_argument>([&] { BatchSampler(some, 0, false); }),
+            "stoker: batch_size is 0; it must be 1 or more");
+  EXPECT_THAT(text_of<std::invalid_argument>([&] { BatchSampler(some, -2, false); }),
+              HasSubstr("batch_size is -2"));
+  EXPECT_EQ(text_of<std::invalid_argument>([] { BatchSampler(nullptr, 2, false); }),
+            "stoker: BatchSampler needs a sampler");
+}
+
+}  // namespace
+}  // namespace stoker
