@@ -81,16 +81,6 @@ TEST(OrderTest, AnEpochLeftEarlyDrawsLikeAWholeOne) {
   });
 }
 
-// Prefetching may have reached the end of the sampler by then, or not.
-TEST(OrderTest, AnEpochLeftEarlyWithAGeneratorDrawsLikeAWholeOne) {
-  for (const int64_t workers : {0, 2, 8}) {
-    DataLoader loader(Counting{10}, {.shuffle = true, .num_workers = workers, .seed = 42});
-    for (const Numbers& epoch : kGenerator42) {
-      EXPECT_EQ(numbers(*loader.begin()), Numbers{epoch.front()}) << workers << " workers";
-    }
-  }
-}
-
 TEST(OrderTest, AShuffledEpochDrawsTwoSeedsOfTheProgramsGenerator) {
   at::manual_seed(5);
   for (int i = 0; i < 2 * 3; ++i) draw_a_seed();

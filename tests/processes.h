@@ -4,7 +4,6 @@
 // What tests across processes need: memory that all of them see, a look at who lives, and a body
 // that runs in a child.
 
-#include <ATen/Parallel.h>
 #include <dirent.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -157,7 +156,6 @@ inline pid_t fork_child(const std::function<void()>& body) {
   std::fflush(stdout);
   const pid_t pid = fork();
   if (pid != 0) return pid;
-  at::set_num_threads(1);  // the threads of a pool that this program started are not in the child
   body();
   std::fflush(nullptr);
   _exit(0);

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "batch_source.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "datasets.h"
+#include "seed.h"
+#include "slot_memory.h"
+
+namespace stoker::detail {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::optional<size_t> no_size() { return std::nullopt; }
+BatchSource::DatasetSize sized(size_t size) {
+  return [size] { return size; };
+}
+
+std::vector<Numbers> rest_of(BatchSource& source) {
+  std::vector<Numbers> batches;
+  while (auto batch = source.next()) batches.push_back(*std::move(batch));
+  return batches;
+}
+std::vector<Numbers> epoch(BatchSource& source) {
+  source.begin_epoch();
+  return rest_of(source);
+}
+
+// Yields these keys in each epoch.
+template <class Key>
+class Fixed : public Sampler<Key> {
+ public:
+  explicit Fixed(std::vector<Key> keys) : keys_(std::move(keys)) {}
+  void reset() override { next_ = 0; }
+  std::optional<Key> next() override {
+    if (next_ == keys_.size()) return std::nullopt;
+    return keys_[next_++];
+  }
+  std::optional<int64_t> size() const override { return keys_.size(); }
+
+ private:
+  std::vector<Key> keys_;
+  size_t next_ = 0;
+};
+auto fixed(Numbers keys) { return std::make_shared<Fixed<int64_t>>(std::move(keys)); }
+auto fixed_batches(std::vector<Numbers> keys) {
+  return std::make_shared<Fixed<Numbers>>(std::move(keys));
+}
+
+TEST(BatchSourceTest, InOrderUnlessToldOtherwise) {
+  const DataLoaderOptions options{.batch_size = 2};
+  BatchSource source(options, sized(5));
+  EXPECT_EQ(source.batches_per_epoch(), 3);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(epoch(source), ElementsAre(Numbers{0, 1}, Numbers{2, 3}, Numbers{4}));
+  }
+  EXPECT_FALSE(source.next());
+}
+
+TEST(BatchSourceTest, DropsAShortLastBatchIfAsked) {
+  const DataLoaderOptions options{.batch_size = 2, .drop_last = true};
+  BatchSource source(options, sized(5));
+  EXPECT_EQ(source.batches_per_epoch(), 2);
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{0, 1}, Numbers{2, 3}));
+}
+
+TEST(BatchSourceTest, AnEmptyDatasetHasEmptyEpochs) {
+  for (const bool shuffle : {false, true}) {
+    const DataLoaderOptions options{.shuffle = shuffle};
+    BatchSource source(options, sized(0));
+    EXPECT_EQ(source.batches_per_epoch(), 0);
+    EXPECT_THAT(epoch(source), IsEmpty());
+  }
+}
+
+// Vectors of PyTorch 2.13, not persistent: manual_seed(0), and generator=manual_seed(42).
+TEST(BatchSourceTest, ShufflesAsPythonDoes) {
+  const DataLoaderOptions options{.batch_size = 5, .shuffle = true};
+  at::detail::getDefaultCPUGenerator().set_current_seed(0);
+  BatchSource source(options, sized(10));
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{6, 7, 1, 4, 2}, Numbers{0, 9, 8, 3, 5}));
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{2, 4, 7, 0, 8}, Numbers{9, 5, 3, 6, 1}));
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{7, 4, 5, 1, 9}, Numbers{3, 8, 2, 0, 6}));
+}
+
+TEST(BatchSourceTest, ShufflesFromAGeneratorAsPythonDoes) {
+  const DataLoaderOptions options{.batch_size = 10,
+                                  .shuffle = true,
+                                  .generator = at::make_generator<at::CPUGeneratorImpl>(42)};
+  BatchSource source(options, sized(10));
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{6, 5, 4, 0, 8, 9, 2, 1, 3, 7}));
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{3, 6, 5, 8, 9, 4, 2, 0, 7, 1}));
+}
+
+TEST(BatchSourceTest, TheSeedsOfEpochsArePythons) {
+  const DataLoaderOptions options;
+  at::detail::getDefaultCPUGenerator().set_current_seed(0);
+  BatchSource source(options, sized(3));
+  EXPECT_EQ(source.begin_epoch(), 900450186894289455u);
+  EXPECT_EQ(source.begin_epoch(), 3969543146641149120u);
+  rest_of(source);
+  EXPECT_EQ(source.begin_epoch(), 1895649597198586619u);
+}
+
+TEST(BatchSourceTest, TheSeedsOfEpochsAreDrawnFromTheGenerator) {
+  const DataLoaderOptions options{.generator = at::make_generator<at::CPUGeneratorImpl>(0)};
+  BatchSource source(options, sized(3));
+  EXPECT_EQ(source.begin_epoch(), 900450186894289455u);
+}
+
+TEST(BatchSourceTest, FollowsADatasetThatGrows) {
+  size_t size = 2;
+  const DataLoaderOptions options{.batch_size = 2};
+  BatchSource source(options, [&size] { return size; });
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{0, 1}));
+  size = 3;
+  EXPECT_EQ(source.batches_per_epoch(), 2);
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{0, 1}, Numbers{2}));
+}
+
+TEST(BatchSourceTest, ASamplerSaysWhichSamplesAndNeedsNoSize) {
+  const DataLoaderOptions options{.batch_size = 2, .sampler = fixed({7, 7, 1})};
+  BatchSource source(options, no_size);
+  EXPECT_EQ(source.batches_per_epoch(), 2);
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{7, 7}, Numbers{1}));
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{7, 7}, Numbers{1}));
+}
+
+TEST(BatchSourceTest, ABatchSamplerSaysWhichBatches) {
+  const DataLoaderOptions options{.batch_sampler = fixed_batches({{5}, {1, 2, 3}})};
+  BatchSource source(options, sized(6));
+  EXPECT_EQ(source.batches_per_epoch(), 2);
+  EXPECT_THAT(epoch(source), ElementsAre(Numbers{5}, Numbers{1, 2, 3}));
+}
+
+TEST(BatchSourceTest, WithoutASamplerTheDatasetNeedsASize) {
+  for (const bool shuffle : {false, true}) {
+    const DataLoaderOptions options{.shuffle = shuffle};
+    EXPECT_THAT(text_of<std::invalid_argument>([&] { BatchSource(options, no_size); }),
+                testing::HasSubstr("the dataset has no size; give a sampler or a batch_sampler"));
+  }
+}
+
+TEST(BatchSourceTest, IndicesThatTheDatasetDoesNotHaveAreNamed) {
+  const auto error = [](int64_t index, const BatchSource::DatasetSize& size) {
+    const DataLoaderOptions options{.sampler = fixed({index})};
+    BatchSource source(options, size);
+    source.begin_epoch();
+    return text_of<std::out_of_range>([&] { source.next(); });
+  };
+  EXPECT_EQ(error(6, sized(6)), "stoker: the sampler yielded index 6 for a dataset of 6 samples");
+  EXPECT_EQ(error(-1, sized(6)), "stoker: the sampler yielded index -1 for a dataset of 6 samples");
+  EXPECT_EQ(error(-1, no_size), "stoker: the sampler yielded index -1, which is negative");
+  EXPECT_EQ(error(5, sized(6)), "nothing was thrown");
+  EXPECT_EQ(error(INT64_MAX, no_size), "nothing was thrown");
+}
+
+TEST(BatchSourceTest, ABatchWithoutIndicesIsRefused) {
+  const DataLoaderOptions options{.batch_sampler = fixed_batches({{1}, {}})};
+  BatchSource source(options, sized(6));
+  source.begin_epoch();
+  EXPECT_TRUE(source.next());
+  EXPECT_EQ(text_of<std::invalid_argument>([&] { source.next(); }),
+            "stoker: the batch_sampler yielded a batch without indices");
+}
+
+}  // namespace
+}  // namespace stoker::detail

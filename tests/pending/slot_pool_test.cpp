@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "slot_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <fstream>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "processes.h"
+
+namespace stoker::detail {
+namespace {
+
+auto make_pool(uint32_t max_in_flight = 4) { return std::make_shared<SlotPool>(2, max_in_flight); }
+
+TEST(SlotPoolTest, EverySlotIsMemoryOfItsOwn) {
+  const auto pool = make_pool();
+  std::set<uint32_t> ids;
+  for (int i = 0; i < 4; ++i) ids.insert(pool->acquire(10).value());
+  EXPECT_EQ(ids.size(), 4u);
+  EXPECT_EQ(pool->made(), 4u);
+  for (const uint32_t id : ids) {
+    const Slot slot = pool->control().slot(id);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(slot.at(0)) % Slot::kPage, 0u);
+    *slot.at(0) = *slot.at(slot.bytes() - 1) = static_cast<std::byte>(id + 1);
+  }
+  for (const uint32_t id : ids) {
+    const Slot slot = pool->control().slot(id);
+    EXPECT_EQ(*slot.at(0), static_cast<std::byte>(id + 1));
+    EXPECT_EQ(*slot.at(slot.bytes() - 1), static_cast<std::byte>(id + 1));
+  }
+}
+
+TEST(SlotPoolTest, TheSlotGivenBackLastIsUsedFirst) {
+  const auto pool = make_pool();
+  const uint32_t a = pool->acquire(10).value();
+  const uint32_t b = pool->acquire(10).value();
+  pool->give_back(a);
+  pool->give_back(b);
+  EXPECT_EQ(pool->acquire(10), b);
+  EXPECT_EQ(pool->acquire(10), a);
+  EXPECT_EQ(pool->made(), 2u);
+}
+
+TEST(SlotPoolTest, GrowsWhenTheProgramKeepsBatches) {
+  const auto pool = make_pool(1);
+  pool->learn_batch_bytes(1 << 20);
+  std::set<uint32_t> ids;
+  for (int i = 0; i < 500; ++i) ids.insert(pool->acquire(10).value());
+  EXPECT_EQ(ids.size(), 500u);
+}
+
+TEST(SlotPoolTest, ASlotHasRoomForTheBooksOfItsBatch) {
+  const auto pool = make_pool();
+  for (const uint64_t samples : {uint64_t{1}, uint64_t{1'000'000}, uint64_t{2'000'000'000}}) {
+    const auto id = pool->acquire(samples);
+    ASSERT_TRUE(id) << samples;
+    EXPECT_TRUE(Slot::has_room(pool->control().slot(*id).bytes(), samples)) << samples;
+  }
+}
+
+TEST(SlotPoolTest, AFreeSlotThatIsTooSmallIsLeftForOthers) {
+  const auto pool = make_pool(1);
+  pool->learn_batch_bytes(1);
+  const uint32_t small = pool->acquire(10).value();
+  const uint64_t many = pool->control().slot(small).bytes() / 16;
+  ASSERT_FALSE(Slot::has_room(pool->control().slot(small).bytes(), many));
+  pool->give_back(small);
+  const uint32_t large = pool->acquire(many).value();
+  EXPECT_NE(large, small);
+  EXPECT_TRUE(Slot::has_room(pool->control().slot(large).bytes(), many));
+  pool->give_back(large);
+  EXPECT_EQ(pool->acquire(many), large);
+  EXPECT_EQ(pool->acquire(10), small);
+}
+
+TEST(SlotPoolTest, NothingOnceTheAddressSpaceIsUsedUp) {
+  const auto pool = make_pool(1);
+  uint32_t made = 0;
+  while (const auto id = pool->acquire(10)) {
+    ASSERT_EQ(*id, made++);
+    ASSERT_LE(made, Control::kMaxSlots);
+  }
+  EXPECT_GE(made, 3u);
+  EXPECT_FALSE(pool->acquire(10));
+  pool->give_back(1);
+  EXPECT_EQ(pool->acquire(10), 1u);
+  EXPECT_FALSE(pool->acquire(UINT64_C(1) << 40));
+}
+
+TEST(SlotPoolTest, UnknownBatchesGetAllTheRoomThatThoseInFlightLeave) {
+  const auto few = make_pool(1);
+  const auto many = make_pool(1000);
+  const auto bytes = [](const std::shared_ptr<SlotPool>& pool) {
+    return pool->control().slot(pool->acquire(1).value()).bytes();
+  };
+  EXPECT_GT(bytes(few), 100 * bytes(many));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(many->acquire(1));
+}
+
+// A pool where `ulimit -v` leaves 2 GB.
+TEST(SlotPoolTest, MakesDoWithLittleAddressSpace) {
+  EXPECT_EQ(in_child([] {
+              uint64_t pages = 0;
+              std::ifstream("/proc/self/statm") >> pages;
+              rlimit limit{};
+              getrlimit(RLIMIT_AS, &limit);
+              limit.rlim_cur = pages * 4096 + (uint64_t{2} << 30);
+              require(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+              const auto pool = make_pool(8);
+              for (int i = 0; i < 8; ++i) {
+                const auto id = pool->acquire(100);
+                require(id.has_value(), "no slot " + std::to_string(i));
+                require(pool->control().slot(*id).bytes() >= Slot::kMinBytes, "a tiny slot");
+                *pool->control().slot(*id).at(pool->control().slot(*id).bytes() - 1) = std::byte{1};
+              }
+            }),
+            "");
+}
+
+TEST(LeaseTest, TheLastReleaseGivesTheSlotBack) {
+  const auto pool = make_pool();
+  const uint32_t slot = pool->acquire(10).value();
+  auto* lease = new Lease(pool, slot);
+  lease->add();
+  Lease::release(lease);
+  EXPECT_NE(pool->acquire(10), slot);
+  Lease::release(lease);
+  EXPECT_EQ(pool->acquire(10), slot);
+}
+
+TEST(LeaseTest, KeepsThePoolAndItsMemory) {
+  auto pool = make_pool();
+  const uint32_t slot = pool->acquire(10).value();
+  std::byte* memory = pool->control().slot(slot).at(0);
+  auto* lease = new Lease(pool, slot);
+  const std::weak_ptr<SlotPool> watched = pool;
+  pool.reset();
+  EXPECT_FALSE(watched.expired());
+  *memory = std::byte{7};
+  EXPECT_EQ(*memory, std::byte{7});
+  Lease::release(lease);
+  EXPECT_TRUE(watched.expired());
+}
+
+// Four threads drop tensors while the program takes slots.
+TEST(LeaseTest, MayEndOnAnyThread) {
+  constexpr int kBatches = 2000;
+  constexpr uint32_t kTensors = 4;
+  const auto pool = make_pool(1);
+  pool->learn_batch_bytes(1 << 20);
+  std::atomic<Lease*> current{nullptr};
+  std::atomic<uint32_t> dropped{0};
+  std::vector<std::thread> threads;
+  for (uint32_t id = 0; id < kTensors; ++id) {
+    threads.emplace_back([&, id] {
+      for (uint32_t k = 0; k < kBatches; ++k) {
+        while (dropped.load() / kTensors != k || current.load() == nullptr ||
+               (dropped.load() % kTensors) != id) {
+          std::this_thread::yield();
+        }
+        Lease* lease = current.load();
+        if (id == kTensors - 1) current.store(nullptr);
+        Lease::release(lease);
+        ++dropped;
+      }
+    });
+  }
+  for (uint32_t k = 0; k < kBatches; ++k) {
+    auto* lease = new Lease(pool, pool->acquire(10).value());
+    for (uint32_t i = 1; i < kTensors; ++i) lease->add();
+    current.store(lease);
+    while (dropped.load() < (k + 1) * kTensors) std::this_thread::yield();
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(pool->made(), 1u);
+}
+
+}  // namespace
+}  // namespace stoker::detail
