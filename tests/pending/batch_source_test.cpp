@@ -2,6 +2,7 @@
 #include "batch_source.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +85,7 @@ TEST(BatchSourceTest, AnEmptyDatasetHasEmptyEpochs) {
 // Vectors of PyTorch 2.13, not persistent: manual_seed(0), and generator=manual_seed(42).
 TEST(BatchSourceTest, ShufflesAsPythonDoes) {
   const DataLoaderOptions options{.batch_size = 5, .shuffle = true};
-  at::detail::getDefaultCPUGenerator().set_current_seed(0);
+  at::manual_seed(0);
   BatchSource source(options, sized(10));
   EXPECT_THAT(epoch(source), ElementsAre(Numbers{6, 7, 1, 4, 2}, Numbers{0, 9, 8, 3, 5}));
   EXPECT_THAT(epoch(source), ElementsAre(Numbers{2, 4, 7, 0, 8}, Numbers{9, 5, 3, 6, 1}));
@@ -102,7 +103,7 @@ TEST(BatchSourceTest, ShufflesFromAGeneratorAsPythonDoes) {
 
 TEST(BatchSourceTest, TheSeedsOfEpochsArePythons) {
   const DataLoaderOptions options;
-  at::detail::getDefaultCPUGenerator().set_current_seed(0);
+  at::manual_seed(0);
   BatchSource source(options, sized(3));
   EXPECT_EQ(source.begin_epoch(), 900450186894289455u);
   EXPECT_EQ(source.begin_epoch(), 3969543146641149120u);

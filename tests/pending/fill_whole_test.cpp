@@ -173,10 +173,10 @@ TEST(FillRandomTest, TheProgramsGeneratorsAreLeftAsTheyWere) {
   MapFetcher fetcher(Made(1000, [](size_t) { return draw(); }));
   HeapSlot memory;
   HandWorker worker(fetcher);
-  at::detail::getDefaultCPUGenerator().set_current_seed(3);
+  at::manual_seed(3);
   srand(3);
   const Numbers undisturbed = {draw(), draw(), draw()};
-  at::detail::getDefaultCPUGenerator().set_current_seed(3);
+  at::manual_seed(3);
   srand(3);
   for (const int64_t expected : undisturbed) {
     EXPECT_EQ(draw(), expected);

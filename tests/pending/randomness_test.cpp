@@ -120,7 +120,7 @@ TEST(RandomnessTest, ANormalNumberLeftOverIsNotTheNextSamples) {
 class ProgramTest : public testing::TestWithParam<bool> {
  protected:
   static void seed_program() {
-    at::detail::getDefaultCPUGenerator().set_current_seed(11);
+    at::manual_seed(11);
     srand(11);
   }
 };
@@ -160,7 +160,7 @@ TEST_P(ProgramTest, ANormalNumberLeftOverIsStillThere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Datasets, ProgramTest, testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "Drawing" : "Quiet"; });
+                         [](const auto& test) { return test.param ? "Drawing" : "Quiet"; });
 
 TEST(RandomnessTest, ADatasetThatDrawsIsNeverASurprise) {
   SampleRandomness random;
@@ -219,7 +219,7 @@ TEST_F(QuietTest, EitherGeneratorAloneIsASurprise) {
 
 TEST_F(QuietTest, ASeedSetByTheSampleIsASurprise) {
   random_.before(1);
-  at::detail::getDefaultCPUGenerator().set_current_seed(1234);
+  at::manual_seed(1234);
   EXPECT_TRUE(random_.surprised());
 }
 

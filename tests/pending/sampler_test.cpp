@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/Generator.h>
+#include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stoker/sampler.h>
@@ -30,8 +30,6 @@ std::vector<Key> epoch(Sampler<Key>& sampler) {
   return keys;
 }
 
-void manual_seed(uint64_t seed) { at::detail::getDefaultCPUGenerator().set_current_seed(seed); }
-
 TEST(SequentialSamplerTest, CountsUpEachEpoch) {
   SequentialSampler sampler(4);
   EXPECT_EQ(sampler.size(), 4);
@@ -56,7 +54,7 @@ TEST(SequentialSamplerTest, StartsAnewInTheMiddleOfAnEpoch) {
 
 // Vectors of PyTorch 2.13: manual_seed(0), range(10), shuffle=True, an epoch's seed drawn first.
 TEST(RandomSamplerTest, DrawsPythonsOrdersFromTheDefaultGenerator) {
-  manual_seed(0);
+  at::manual_seed(0);
   RandomSampler sampler(10);
   const std::vector<Numbers> expected = {{6, 7, 1, 4, 2, 0, 9, 8, 3, 5},
                                          {2, 4, 7, 0, 8, 9, 5, 3, 6, 1},
@@ -80,7 +78,7 @@ TEST(RandomSamplerTest, DrawsPythonsOrdersFromAGenerator) {
 }
 
 TEST(RandomSamplerTest, DrawsAtTheFirstKeyNotBefore) {
-  manual_seed(0);
+  at::manual_seed(0);
   RandomSampler sampler(10);
   sampler.reset();
   detail::draw_seed({});
@@ -88,11 +86,11 @@ TEST(RandomSamplerTest, DrawsAtTheFirstKeyNotBefore) {
 }
 
 TEST(RandomSamplerTest, AGeneratorLeavesTheDefaultOneAlone) {
-  manual_seed(5);
+  at::manual_seed(5);
   RandomSampler sampler(10, at::make_generator<at::CPUGeneratorImpl>(1));
   epoch(sampler);
   const uint64_t after = detail::draw_seed({});
-  manual_seed(5);
+  at::manual_seed(5);
   EXPECT_EQ(detail::draw_seed({}), after);
 }
 

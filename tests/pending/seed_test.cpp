@@ -2,6 +2,7 @@
 #include "seed.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 
 namespace stoker::detail {
@@ -11,7 +12,7 @@ namespace {
 constexpr uint64_t kPythons[] = {900450186894289455u, 3969543146641149120u, 1895649597198586619u};
 
 TEST(SeedTest, DrawsPythonsSeedsFromTheDefaultGenerator) {
-  at::detail::getDefaultCPUGenerator().set_current_seed(0);
+  at::manual_seed(0);
   for (const uint64_t seed : kPythons) EXPECT_EQ(draw_seed({}), seed);
 }
 
@@ -21,7 +22,7 @@ TEST(SeedTest, DrawsPythonsSeedsFromAGenerator) {
 }
 
 TEST(SeedTest, AGeneratorLeavesTheDefaultOneAlone) {
-  at::detail::getDefaultCPUGenerator().set_current_seed(0);
+  at::manual_seed(0);
   draw_seed(at::make_generator<at::CPUGeneratorImpl>(1));
   EXPECT_EQ(draw_seed({}), kPythons[0]);
 }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "worker_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+
+namespace stoker::detail {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+// As waitpid tells it: see wait(2)'s macros.
+int killed_by(int signal) { return signal; }
+int exited_with(int status) { return status << 8; }
+
+class ReportTest : public testing::Test {
+ protected:
+  ReportTest() { worker_.pid = 4711; }
+
+  WorkerError death(int wait_status, std::optional<size_t> index = std::nullopt) {
+    worker_.wait_status = wait_status;
+    return report_death(3, worker_, index);
+  }
+
+  WorkerRecord worker_;
+};
+
+TEST_F(ReportTest, AnExceptionOfTheDataset) {
+  const WorkerError error = report_failure({3, 4711, 17, "std::out_of_range", "no such file"});
+  EXPECT_STREQ(error.what(),
+               "stoker: worker 3 (pid 4711) caught std::out_of_range at sample index 17: no such "
+               "file");
+  EXPECT_EQ(error.facts().worker_id, 3);
+  EXPECT_EQ(error.facts().pid, 4711);
+  EXPECT_EQ(error.facts().index, 17);
+  EXPECT_EQ(error.facts().type_name, "std::out_of_range");
+  EXPECT_FALSE(error.facts().signal);
+  EXPECT_FALSE(error.facts().exit_status);
+}
+
+TEST_F(ReportTest, AnExceptionAboutAWholeBatchHasNoIndex) {
+  const WorkerError error = report_failure({3, 4711, std::nullopt, "int", "some text"});
+  EXPECT_STREQ(error.what(), "stoker: worker 3 (pid 4711) caught int: some text");
+  EXPECT_FALSE(error.facts().index);
+}
+
+TEST_F(ReportTest, WhatCollationFindsIsToldAsItIs) {
+  const WorkerError error =
+      report_failure({3, 4711, std::nullopt, "", "stoker: cannot collate samples 1 and 2"});
+  EXPECT_STREQ(error.what(), "stoker: cannot collate samples 1 and 2");
+  EXPECT_EQ(error.facts().worker_id, 3);
+  EXPECT_FALSE(error.facts().type_name);
+}
+
+TEST_F(ReportTest, AnExceptionOfWorkerInitFn) {
+  std::strcpy(worker_.type_name, "std::runtime_error");
+  std::strcpy(worker_.text, "no licence");
+  const WorkerError error = report_init_failure(3, worker_);
+  EXPECT_STREQ(error.what(),
+               "stoker: worker_init_fn of worker 3 (pid 4711) threw std::runtime_error: no "
+               "licence");
+  EXPECT_EQ(error.facts().worker_id, 3);
+  EXPECT_EQ(error.facts().pid, 4711);
+  EXPECT_EQ(error.facts().type_name, "std::runtime_error");
+}
+
+TEST_F(ReportTest, AWorkerThatWasKilled) {
+  const WorkerError error = death(killed_by(SIGKILL), 17);
+  EXPECT_THAT(error.what(),
+              AllOf(HasSubstr("stoker: worker 3 (pid 4711) was killed by signal 9 (Killed) at "
+                              "sample index 17; if nobody killed it"),
+                    HasSubstr("ran out of memory: use fewer workers")));
+  EXPECT_EQ(error.facts().worker_id, 3);
+  EXPECT_EQ(error.facts().pid, 4711);
+  EXPECT_EQ(error.facts().signal, SIGKILL);
+  EXPECT_EQ(error.facts().index, 17);
+  EXPECT_FALSE(error.facts().exit_status);
+}
+
+TEST_F(ReportTest, ASignalComesWithItsLikelyCause) {
+  EXPECT_THAT(death(killed_by(SIGSEGV)).what(),
+              AllOf(HasSubstr("signal 11 (Segmentation fault);"), HasSubstr("under a debugger")));
+  EXPECT_THAT(death(killed_by(SIGABRT)).what(), HasSubstr("under a debugger"));
+  EXPECT_THAT(death(killed_by(SIGBUS)).what(), HasSubstr("a file it had mapped was cut short"));
+  EXPECT_THAT(death(killed_by(SIGTERM)).what(), EndsWith("signal 15 (Terminated)"));
+}
+
+TEST_F(ReportTest, AWorkerThatDumpedCoreWasKilledToo) {
+  EXPECT_EQ(death(killed_by(SIGSEGV) | 0x80).facts().signal, SIGSEGV);
+}
+
+TEST_F(ReportTest, AWorkerThatExited) {
+  const WorkerError error = death(exited_with(7), 17);
+  EXPECT_STREQ(error.what(),
+               "stoker: worker 3 (pid 4711) exited with status 7 at sample index 17; code that a "
+               "dataset calls must not end the process");
+  EXPECT_EQ(error.facts().exit_status, 7);
+  EXPECT_FALSE(error.facts().signal);
+}
+
+TEST_F(ReportTest, AnEndOutsideOfAnySampleHasNoIndex) {
+  const WorkerError error = death(exited_with(0));
+  EXPECT_THAT(error.what(), Not(HasSubstr("index")));
+  EXPECT_EQ(error.facts().exit_status, 0);
+  EXPECT_FALSE(error.facts().index);
+}
+
+TEST_F(ReportTest, AWorkerThatCouldNotBeForked) {
+  worker_.wait_status = EAGAIN;
+  const WorkerError error = report_no_fork(3, worker_);
+  EXPECT_STREQ(error.what(),
+               "stoker: worker 3 could not be forked: Resource temporarily unavailable; use fewer "
+               "workers, or raise the limit of processes or memory");
+  EXPECT_EQ(error.facts().worker_id, 3);
+  EXPECT_FALSE(error.facts().pid);
+}
+
+TEST_F(ReportTest, ASupervisorThatIsGone) {
+  const WorkerError error = report_lost_supervisor(99);
+  EXPECT_THAT(error.what(), HasSubstr("the supervisor of the workers (pid 99) is gone"));
+  EXPECT_EQ(error.facts().pid, 99);
+  EXPECT_FALSE(error.facts().worker_id);
+}
+
+TEST_F(ReportTest, ATimeoutTellsWhoIsAtWhat) {
+  const WorkerError error = report_timeout(2.5, {{3, 4711, 17}, {5, 4713, 18}});
+  EXPECT_STREQ(error.what(),
+               "stoker: no batch within the timeout of 2.5 s; worker 3 (pid 4711) is at sample "
+               "index 17; worker 5 (pid 4713) is at sample index 18");
+  EXPECT_EQ(error.facts().worker_id, 3);
+  EXPECT_EQ(error.facts().pid, 4711);
+  EXPECT_EQ(error.facts().index, 17);
+}
+
+TEST_F(ReportTest, ATimeoutWhileNobodyIsAtTheBatch) {
+  const WorkerError error = report_timeout(0.25, {});
+  EXPECT_STREQ(error.what(), "stoker: no batch within the timeout of 0.25 s");
+  EXPECT_FALSE(error.facts().worker_id);
+  EXPECT_FALSE(error.facts().index);
+}
+
+}  // namespace
+}  // namespace stoker::detail
