@@ -32,13 +32,15 @@ bool is_cancelled(Slot slot) {
 }  // namespace
 
 uint32_t Filler::fill(Slot slot, RowRange rows, std::atomic<uint32_t>& current) {
+  // Of a loader in whose `get` this one runs.
+  const std::optional<WorkerInfo> outer = current_worker_info();
   const auto run = [&] {
     return fetcher_.whole_batches() ? fill_whole(slot, rows) : fill_one_by_one(slot, rows, current);
   };
   bool ok = run();
   if (random_.surprised()) ok = run();
   fetcher_.release();
-  current_worker_info().reset();
+  current_worker_info() = outer;
   return rows.count + (ok ? 0 : slot.claim_rest());
 }
 

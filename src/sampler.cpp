@@ -43,7 +43,6 @@ RandomSampler::RandomSampler(int64_t size, std::optional<at::Generator> generato
 void RandomSampler::reset() {
   next_ = 0;
   fresh_ = true;
-  exhausted_ = false;
 }
 
 // Not in reset: Python draws at the first key, after whatever the program drew since.
@@ -52,16 +51,16 @@ void RandomSampler::permute() {
       generator_ ? *generator_ : at::make_generator<at::CPUGeneratorImpl>(detail::draw_seed({}));
   const at::Tensor order = draw_order(size_, generator);
   order_.assign(order.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>() + size_);
+  // Python's sampler draws a last, unused permutation when it runs out, and the next epoch's order
+  // depends on it. Drawn here instead, so that an epoch left early changes nothing: how far the
+  // loader had run ahead by then depends on the number of workers.
+  if (generator_) draw_order(size_, *generator_);
   fresh_ = false;
 }
 
 std::optional<int64_t> RandomSampler::next() {
   if (fresh_) permute();
   if (next_ < size_) return order_[static_cast<size_t>(next_++)];
-  // Python's sampler draws a last, unused permutation when it runs out: the next epoch's order
-  // depends on it.
-  if (!exhausted_ && generator_) draw_order(size_, *generator_);
-  exhausted_ = true;
   return std::nullopt;
 }
 

@@ -4,6 +4,7 @@
 // Slots on the heap, and samples taken apart as a loader does it: the slot protocol without the
 // processes.
 
+#include <ATen/Parallel.h>
 #include <stoker/dataloader.h>
 
 #include <atomic>
@@ -11,8 +12,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +26,12 @@
 #include "slot.h"
 
 namespace stoker::detail {
+
+// Threads within libtorch's operations are not built for a thread sanitizer.
+inline const bool kOneThreadPerOperation = [] {
+  at::set_num_threads(1);
+  return true;
+}();
 
 // Page-aligned, zero-filled.
 class HeapBlock {
@@ -66,44 +71,43 @@ class HeapSlots {
 // One slot, and one batch after another in it.
 class HeapSlot {
  public:
-  explicit HeapSlot(uint64_t bytes = Slot::kMinBytes) : block_(bytes), slot_(block_.data(), bytes) {}
+  explicit HeapSlot(uint64_t bytes = Slot::kMinBytes) : memory_(1, 1, bytes) {}
 
-  Slot slot() const { return slot_; }
+  Slot slot() { return control().slot(0); }
   Slot publish(const std::vector<int64_t>& indices, uint64_t epoch_seed = 0, uint64_t first = 0) {
-    slot_.publish(indices, generation_++, epoch_seed, first);
-    return slot_;
+    slot().publish(indices, control().published(), epoch_seed, first);
+    control().publish(0);
+    return slot();
+  }
+  RowRange claim(uint32_t count) {
+    const auto some = [count](uint32_t, uint32_t) { return count; };
+    return control().claim(control().worker(0), some).value().rows;
   }
 
  private:
-  HeapBlock block_;
-  Slot slot_;
-  uint32_t generation_ = 0;
+  Control& control() { return memory_.control(); }
+
+  HeapSlots memory_;
 };
 
-// A worker without its loop: does as many rows as it is told.
+// A worker without its loop: does the rows that it is told, claimed or not.
 class HandWorker {
  public:
   explicit HandWorker(Fetcher& fetcher, std::optional<int64_t> id = 0) : filler_(fetcher, id, 4) {}
 
   // True if it completed the batch.
-  bool work(Slot slot, RowRange rows) {
-    take(slot, rows.count);
-    return slot.finish(filler_.fill(slot, rows, row_));
-  }
+  bool work(Slot slot, RowRange rows) { return slot.finish(filler_.fill(slot, rows, row_)); }
   Filler& filler() { return filler_; }
   uint32_t row() const { return row_; }
 
  private:
-  static void take(Slot slot, uint32_t count) { slot.header().ticket.fetch_add(count); }
-
   Filler filler_;
   std::atomic<uint32_t> row_{0};
 };
 
 // All rows at once, and the end of the batch.
 inline SlotStatus fill_and_collate(Slot slot, Fetcher& fetcher) {
-  HandWorker worker(fetcher);
-  worker.work(slot, {0, static_cast<uint32_t>(slot.num_samples())});
+  HandWorker(fetcher).work(slot, {0, slot.claim_rest()});
   return collate(slot, 0);
 }
 
@@ -146,7 +150,7 @@ inline std::vector<std::string> strings(Slot slot, size_t leaf) {
 
 inline Failure failure_of(Slot slot) { return load_failure(slot, slot.header().failure); }
 
-// Type and text of what the action throws; "nothing" if it does not.
+// What an exception of that type says that the action throws.
 template <class Error, class Action>
 std::string text_of(Action action) {
   try {

@@ -66,8 +66,7 @@ class RandomSampler final : public Sampler<int64_t> {
   std::optional<at::Generator> generator_;
   std::vector<int64_t> order_;
   int64_t next_ = 0;
-  bool fresh_ = true;       // no order has been drawn for this epoch
-  bool exhausted_ = false;  // its end has been told
+  bool fresh_ = true;  // no order has been drawn for this epoch
 };
 
 /// Groups the indices of another sampler. Compare `torch.utils.data.BatchSampler`.

@@ -175,7 +175,7 @@ TEST(CollateTest, TheLowestRowThatFailedIsTold) {
   for (const std::vector<uint32_t>& order : {std::vector<uint32_t>{0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}}) {
     HeapSlot memory;
     const Slot slot = memory.publish({20, 21, 22, 23, 24});
-    slot.header().ticket.fetch_add(5);  // five workers, a row each
+    slot.claim_rest();  // five workers, a row each
     HandWorker worker(fetcher);
     std::atomic<uint32_t> current{0};
     for (const uint32_t row : order) slot.finish(worker.filler().fill(slot, {row, 1}, current));
@@ -200,7 +200,7 @@ TEST(CollateTest, ACancelledBatchIsNeverAFailure) {
   MapFetcher fetcher(Made(100, [](size_t) -> int { throw std::runtime_error("thrown"); }));
   HeapSlot memory;
   const Slot slot = memory.publish({20, 21});
-  HandWorker(fetcher).work(slot, {0, 1});
+  HandWorker(fetcher).work(slot, memory.claim(1));
   slot.header().cancelled = 1;
   EXPECT_EQ(collate(slot, 0), kReady);
 }

@@ -54,7 +54,8 @@ TEST(DescribeExceptionTest, AnythingMayBeThrown) {
 TEST(StoreFailureTest, EverythingComesBack) {
   HeapSlot memory;
   const Slot slot = memory.publish({1, 2});
-  const Failure sent{3, 4711, 17, "std::runtime_error", std::string("what\0ever", 9) + std::string(5000, 'x')};
+  Failure sent{3, 4711, 17, "std::runtime_error", std::string(5000, 'x')};
+  sent.text[4] = '\0';
   const Failure came = load_failure(slot, store_failure(slot, sent));
   EXPECT_EQ(came.worker_id, 3);
   EXPECT_EQ(came.pid, 4711);
@@ -110,9 +111,8 @@ TEST_F(FullSlotTest, ALongTypeNameLeavesRoomForTheText) {
 }
 
 TEST_F(FullSlotTest, AFailureLeavesTheBooksAlone) {
-  slot_.header().ticket.fetch_add(3);
   store_failure(slot_, {0, 1, 2, std::string(5000, 't'), std::string(5000, 'x')});
-  EXPECT_EQ(slot_.header().ticket, 3u);
+  EXPECT_EQ(slot_.claim_rest(), 3u);
   EXPECT_EQ(slot_.num_samples(), 3u);
   EXPECT_EQ(slot_.indices()[0], 10u);
   EXPECT_EQ(slot_.states()[0], RowState::kPending);
@@ -125,7 +125,7 @@ TEST_F(FullSlotTest, TheLowestFailureIsNotReplacedByALaterOne) {
         slot_, {row, 100 + row, slot_.indices()[row], "Error", "row " + std::to_string(row)});
     slot_.states()[row] = RowState::kFailed;
   };
-  slot_.header().ticket.fetch_add(3);
+  slot_.claim_rest();
   fail(1);
   fail(2);
   slot_.states()[0] = RowState::kInRows;

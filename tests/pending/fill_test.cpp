@@ -119,7 +119,7 @@ TEST(FillTest, AnExceptionFailsItsRowAndEndsTheBatch) {
   HeapSlot memory;
   const Slot slot = memory.publish({7, 8, 9, 10, 11});
   HandWorker worker(fetcher, 2);
-  EXPECT_TRUE(worker.work(slot, {0, 3}));  // rows 3 and 4, which nobody claimed, count as done
+  EXPECT_TRUE(worker.work(slot, memory.claim(3)));  // rows 3 and 4, which nobody claimed, count as done
   EXPECT_EQ(state(slot, 0), RowState::kInRows);
   EXPECT_EQ(state(slot, 1), RowState::kFailed);
   EXPECT_EQ(state(slot, 2), RowState::kPending);
@@ -136,8 +136,8 @@ TEST(FillTest, TheBatchWaitsForRowsThatOthersHaveClaimed) {
   auto fetcher = throwing_at(8);
   HeapSlot memory;
   const Slot slot = memory.publish({7, 8, 9, 10});
-  slot.header().ticket.fetch_add(1);  // another worker's row 0
-  EXPECT_FALSE(HandWorker(fetcher).work(slot, {1, 1}));
+  memory.claim(1);  // another worker's row
+  EXPECT_FALSE(HandWorker(fetcher).work(slot, memory.claim(1)));
   EXPECT_TRUE(slot.finish(1));
 }
 
@@ -146,7 +146,7 @@ TEST(FillTest, TheExceptionItselfIsThereForTheProgramsOwnProcess) {
   HeapSlot memory;
   HandWorker worker(fetcher, std::nullopt);
   const Slot slot = memory.publish({8});
-  worker.work(slot, {0, 1});
+  worker.work(slot, memory.claim(1));
   EXPECT_THROW(std::rethrow_exception(worker.filler().take_error()), std::out_of_range);
   EXPECT_EQ(worker.filler().take_error(), nullptr);
   EXPECT_FALSE(load_failure(slot, slot.records()[0]).worker_id);

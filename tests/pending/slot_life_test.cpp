@@ -216,27 +216,31 @@ TEST_P(SlotLifeTest, EveryBatchIsWhatItsIndicesSay) {
 INSTANTIATE_TEST_SUITE_P(RowsAtOnce, SlotLifeTest, testing::Values(1, 3, 1000),
                          testing::PrintToStringParamName());
 
-// A worker that was not the last of a batch may be asleep between counting its row and finding that
-// out, while the others complete the batch and the slot is used for a shorter one.
-TEST(SlotFinishTest, OneWorkerOnlyIsTheLastOfEachBatch) {
+// Batches of one and of two rows by turns in one slot, so that whoever looks at a batch that is over
+// sees the wrong number of rows: a worker asleep between any two steps of a claim, or between
+// counting its row and finding out whether it was the last.
+TEST(SlotReuseTest, EachRowIsClaimedAndEachBatchCompletedOnce) {
   constexpr uint32_t kBatches = 200'000;
   HeapSlots memory(4, 1);
   Control& control = memory.control();
-  const auto publish_next = [&control] {
-    const Numbers indices(1 + control.published() % 2);
-    control.slot(0).publish(indices, control.published(), 0, 0);
+  const Slot slot = control.slot(0);
+  const auto rows_of = [](uint32_t sequence) { return 1 + sequence % 2; };
+  const auto publish_next = [&] {
+    slot.publish(Numbers(rows_of(control.published())), control.published(), 0, 0);
     control.publish(0);
   };
-  std::atomic<uint32_t> wrong{0};
+  std::atomic<uint32_t> no_such_row{0}, completed_twice{0};
   const auto work = [&](uint32_t id) {
-    while (control.published() < kBatches && wrong == 0) {
+    while (control.published() < kBatches && no_such_row == 0 && completed_twice == 0) {
       const auto claim = control.claim(control.worker(id), [](uint32_t, uint32_t) { return 1u; });
-      if (!claim || !control.slot(0).finish(1)) continue;
-      const uint64_t now = control.slot(0).header().ticket.load() >> 32;
+      if (!claim) continue;
+      if (claim->rows.first >= rows_of(claim->sequence)) no_such_row = claim->sequence;
+      if (!slot.finish(1)) continue;
+      const uint64_t now = slot.header().ticket.load() >> 32;
       if (now == claim->sequence) {
         publish_next();
       } else {
-        wrong = claim->sequence;
+        completed_twice = claim->sequence;
       }
     }
   };
@@ -244,7 +248,8 @@ TEST(SlotFinishTest, OneWorkerOnlyIsTheLastOfEachBatch) {
   std::vector<std::thread> threads;
   for (uint32_t id = 0; id < 4; ++id) threads.emplace_back(work, id);
   for (auto& thread : threads) thread.join();
-  EXPECT_EQ(wrong, 0u) << "two workers took themselves for the last of this batch";
+  EXPECT_EQ(no_such_row, 0u) << "a row was claimed that this batch does not have";
+  EXPECT_EQ(completed_twice, 0u) << "two workers took themselves for the last of this batch";
 }
 
 }  // namespace

@@ -80,18 +80,18 @@ class LeafPaths {
   void string(std::string_view) { paths_.push_back(path_); }
   void length(uint64_t) {}
   void key(std::string_view) {}
-  void enter_index(size_t index) { enter("[" + std::to_string(index) + "]"); }
-  void enter_name(std::string_view name) { enter("." + std::string(name)); }
-  void enter_key(std::string_view key) { enter("[\"" + std::string(key) + "\"]"); }
+  void enter_index(size_t index) { enter("[", std::to_string(index), "]"); }
+  void enter_name(std::string_view name) { enter(".", name, ""); }
+  void enter_key(std::string_view key) { enter("[\"", key, "\"]"); }
   void leave() {
     path_.resize(starts_.back());
     starts_.pop_back();
   }
 
  private:
-  void enter(const std::string& step) {
+  void enter(std::string_view before, std::string_view step, std::string_view after) {
     starts_.push_back(path_.size());
-    path_ += step;
+    path_.append(before).append(step).append(after);
   }
 
   std::string path_;
