@@ -149,5 +149,15 @@ TEST(OrderTest, TheProgramsRandIsUndisturbed) {
   });
 }
 
+// Prefetching may have reached the end of the sampler by then, or not.
+TEST(OrderTest, AnEpochLeftEarlyWithAGeneratorDrawsLikeAWholeOne) {
+  for (const int64_t workers : {0, 2, 8}) {
+    DataLoader loader(Counting{10}, {.shuffle = true, .num_workers = workers, .seed = 42});
+    for (const Numbers& epoch : kGenerator42) {
+      EXPECT_EQ(numbers(*loader.begin()), Numbers{epoch.front()}) << workers << " workers";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stoker
