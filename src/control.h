@@ -134,7 +134,7 @@ std::optional<Claim> Control::claim(WorkerRecord& me, Wanted wanted) {
     const uint32_t id = ring()[head & (ring_size_ - 1)].load(std::memory_order_relaxed);
     SlotHeader& header = slot(id).header();
     uint64_t ticket = header.ticket.load(std::memory_order_acquire);
-    const uint32_t n = header.num_samples.load(std::memory_order_relaxed);
+    const uint32_t n = header.num_samples.load(std::memory_order_acquire);
     const auto row = static_cast<uint32_t>(ticket);
     // Another generation: this batch was finished, and its slot used again, while head lagged.
     if (ticket >> 32 != head || row >= n) {

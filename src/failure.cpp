@@ -5,6 +5,7 @@
 #include <c10/util/Type.h>
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstring>
 #include <typeinfo>
 
@@ -22,9 +23,8 @@ struct Stored {
   uint32_t text_bytes;
 };
 
-// At the end of the header page, for a failure that the open end has no room for.
-constexpr uint64_t kReserve = 1024;
-static_assert(sizeof(SlotHeader) + kReserve <= Slot::kPage);
+// Of a failure that the open end has no room for: room for those of hundreds of workers at once.
+constexpr uint64_t kShort = 512;
 
 template <class T>
 std::optional<T> present(int64_t value) {
@@ -59,8 +59,9 @@ uint64_t store_failure(Slot slot, const Failure& failure) {
                 static_cast<uint32_t>(failure.text.size())};
   auto place = slot.allocate(sizeof stored + stored.type_bytes + stored.text_bytes);
   if (!place) {
-    place = Slot::kPage - kReserve;
-    constexpr auto kRoom = static_cast<uint32_t>(kReserve - sizeof stored);
+    // More failures than that, in a slot that is full: the last place tells of one of them.
+    place = slot.allocate_for_failure(kShort).value_or(slot.bytes() - kShort);
+    constexpr auto kRoom = static_cast<uint32_t>(kShort - sizeof stored);
     stored.type_bytes = std::min(stored.type_bytes, kRoom / 4);
     stored.text_bytes = std::min(stored.text_bytes, kRoom - stored.type_bytes);
   }

@@ -23,7 +23,7 @@ struct Failure {
 Failure describe_exception(const std::exception_ptr& error);
 
 // The offset of the failure in the slot. Where the open end is full, the text is cut to what fits
-// a place that every slot has.
+// the places that every slot keeps free.
 uint64_t store_failure(Slot slot, const Failure& failure);
 Failure load_failure(Slot slot, uint64_t offset);
 

@@ -38,7 +38,10 @@ uint32_t Filler::fill(Slot slot, RowRange rows, std::atomic<uint32_t>& current) 
     return fetcher_.whole_batches() ? fill_whole(slot, rows) : fill_one_by_one(slot, rows, current);
   };
   bool ok = run();
-  if (random_.surprised()) ok = run();
+  if (random_.surprised()) {
+    error_ = nullptr;
+    ok = run();
+  }
   fetcher_.release();
   current_worker_info() = outer;
   return rows.count + (ok ? 0 : slot.claim_rest());

@@ -48,7 +48,12 @@ RowLayout::Leaf layout_of(const FlatSample::Leaf& leaf) {
     case Kind::kTensor:
       result.dtype = leaf.tensor->scalar_type();
       result.ndim = static_cast<uint32_t>(leaf.tensor->dim());
-      result.row_bytes = static_cast<uint64_t>(leaf.tensor->numel()) * leaf.tensor->itemsize();
+      // An expanded tensor may have more elements than there are bytes in the world.
+      if (__builtin_mul_overflow(static_cast<uint64_t>(leaf.tensor->numel()),
+                                 static_cast<uint64_t>(leaf.tensor->itemsize()),
+                                 &result.row_bytes)) {
+        result.row_bytes = ~uint64_t{0};
+      }
       break;
     case Kind::kNumber:
       result.dtype = leaf.dtype;

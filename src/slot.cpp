@@ -9,10 +9,18 @@ static_assert(std::atomic<RowState>::is_always_lock_free && sizeof(std::atomic<R
 
 namespace {
 
+constexpr uint64_t kNoRow = 0xffffffff;
 constexpr uint64_t kBytesPerSample = sizeof(size_t) + sizeof(uint64_t) + sizeof(RowState);
 
 constexpr uint64_t align_page(uint64_t bytes) {
   return (bytes + Slot::kPage - 1) & ~(Slot::kPage - 1);
+}
+
+std::optional<uint64_t> take(std::atomic<uint64_t>& used, uint64_t size, uint64_t capacity) {
+  if (size > capacity) return std::nullopt;
+  const uint64_t begin = used.fetch_add(align64(size), std::memory_order_relaxed);
+  if (begin > capacity - size) return std::nullopt;
+  return begin;
 }
 
 }  // namespace
@@ -26,17 +34,25 @@ bool Slot::has_room(uint64_t bytes, uint64_t num_samples) {
 }
 
 std::optional<uint64_t> Slot::allocate(uint64_t size) const {
-  const uint64_t capacity = bytes_ - bytes_ / 2;
-  if (size > capacity) return std::nullopt;
-  const uint64_t begin = header().open_used.fetch_add(align64(size), std::memory_order_relaxed);
-  if (begin > capacity - size) return std::nullopt;
-  return bytes_ / 2 + begin;
+  const auto begin = take(header().open_used, size, open_capacity());
+  if (!begin) return std::nullopt;
+  return bytes_ / 2 + *begin;
+}
+
+std::optional<uint64_t> Slot::allocate_for_failure(uint64_t size) const {
+  const auto begin = take(header().failures_used, size, kFailureBytes);
+  if (!begin) return std::nullopt;
+  return bytes_ - kFailureBytes + *begin;
 }
 
 void Slot::publish(std::span<const int64_t> indices, uint32_t generation, uint64_t epoch_seed,
                    uint64_t first_position) const {
   SlotHeader& h = header();
-  h.num_samples.store(static_cast<uint32_t>(indices.size()), std::memory_order_relaxed);
+  // First nothing can be claimed any more: a worker that read the old ticket and reads the new
+  // number of samples must fail. This store comes before that release, which pairs with the
+  // acquire in Control::claim, whose compare-exchange then finds it.
+  h.ticket.store(h.ticket.load(std::memory_order_relaxed) | kNoRow, std::memory_order_relaxed);
+  h.num_samples.store(static_cast<uint32_t>(indices.size()), std::memory_order_release);
   h.epoch_seed = epoch_seed;
   h.first_position = first_position;
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -46,6 +62,7 @@ void Slot::publish(std::span<const int64_t> indices, uint32_t generation, uint64
   h.done.store(0, std::memory_order_relaxed);
   h.cancelled.store(0, std::memory_order_relaxed);
   h.open_used.store(0, std::memory_order_relaxed);
+  h.failures_used.store(0, std::memory_order_relaxed);
   // The layout of the batch before is likely to be right again.
   const LayoutState before = h.layout_state.load(std::memory_order_relaxed);
   if (before == LayoutState::kFixedNew) h.kept_layout = 1 - h.kept_layout;

@@ -39,8 +39,8 @@ enum class LayoutState : uint32_t {
 };
 
 struct SlotHeader {
-  // Main only writes these, before the ticket that publishes them. Atomic, because a worker that
-  // slept may read them while they change; its claim then fails.
+  // Main only writes these, before the ticket that publishes them. A worker that slept may read
+  // this one while it changes; its claim then fails, see Slot::publish.
   std::atomic<uint32_t> num_samples{0};
   uint64_t epoch_seed = 0;
   uint64_t first_position = 0;  // of row 0, in the epoch
@@ -52,7 +52,8 @@ struct SlotHeader {
   alignas(64) std::atomic<uint32_t> done{0};
   std::atomic<uint32_t> cancelled{0};  // main sets it, workers skip; only a hint
   std::atomic<LayoutState> layout_state{LayoutState::kNone};
-  std::atomic<uint64_t> open_used{0};  // bytes of the open end given out
+  std::atomic<uint64_t> open_used{0};      // bytes of the open end given out
+  std::atomic<uint64_t> failures_used{0};  // .. and of what is kept free for failures
   // Main only writes it, before the ticket. A new layout goes to the other place, since a worker
   // may still be reading the kept one.
   uint32_t kept_layout = 0;
@@ -75,6 +76,7 @@ class Slot {
  public:
   static constexpr uint64_t kPage = 4096;
   static constexpr uint64_t kLayoutBytes = 1 << 19;  // each of two; virtual, like all of a slot
+  static constexpr uint64_t kFailureBytes = 256 << 10;
   static constexpr uint64_t kMinBytes = 4 << 20;
 
   // `base` is page-aligned and zero-filled when the slot is first used.
@@ -102,6 +104,10 @@ class Slot {
 
   // Takes bytes of the open end, 64-byte aligned; nothing if it is full. Any process.
   std::optional<uint64_t> allocate(uint64_t size) const;
+  // The same of the last kFailureBytes of the slot, where failures go that the open end has no
+  // room for.
+  std::optional<uint64_t> allocate_for_failure(uint64_t size) const;
+  uint64_t open_capacity() const { return bytes_ - bytes_ / 2 - kFailureBytes; }
 
   // Main only. Opens the slot for a batch of these indices.
   void publish(std::span<const int64_t> indices, uint32_t generation, uint64_t epoch_seed,

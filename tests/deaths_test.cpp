@@ -83,15 +83,20 @@ TEST(DeathsTest, TheBatchesBeforeAreDeliveredFirstAlsoIfTheWorkerIsLongDead) {
 // A worker that has nothing to do is missed when main waits for a batch.
 TEST(DeathsTest, AWorkerKilledWhileIdleIsTold) {
   Shared<std::atomic<bool>> gate;
+  Shared<std::atomic<int>> fetched;
   const auto dataset = Made{64, [=](size_t index) {
     if (index >= 3) sleep_until([&] { return gate->load(); });
+    ++*fetched;
     return static_cast<int64_t>(index);
   }};
   DataLoader loader(dataset, {.num_workers = 2, .prefetch_factor = 1});
   auto it = loader.begin();  // batches 1 and 2 are in flight, 3 is not: both workers run dry
-  std::this_thread::sleep_for(100ms);
   const auto workers = loader_processes(2).workers;
   ASSERT_EQ(workers.size(), 2u);
+  ASSERT_TRUE(eventually([&] {
+    return *fetched == 3 && process_entry(workers[0]).state == 'S' &&
+           process_entry(workers[1]).state == 'S';
+  }));
   kill(workers[0], SIGKILL);
   ASSERT_TRUE(eventually([&] { return !is_alive(workers[0]); }));
   ++it;

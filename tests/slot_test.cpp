@@ -72,7 +72,7 @@ TEST(SlotTest, AllocateEndsWhereTheSlotEnds) {
   EXPECT_EQ(slot.allocate(1), slot.bytes() / 2);
   EXPECT_EQ(slot.allocate(1), slot.bytes() / 2 + 64);
   EXPECT_FALSE(slot.allocate(slot.bytes()));
-  EXPECT_TRUE(slot.allocate(slot.bytes() / 2 - 128));
+  EXPECT_TRUE(slot.allocate(slot.open_capacity() - 128));
   EXPECT_FALSE(slot.allocate(1));
 }
 
@@ -93,7 +93,7 @@ TEST(SlotTest, ALayoutIsKeptForTheNextBatchUnlessItWasNotFinished) {
   EXPECT_EQ(state, LayoutState::kNone);
 }
 
-TEST(ControlTest, TheOldestBatchIsClaimedFirst) {
+TEST(SlotProtocolTest, TheOldestBatchIsClaimedFirst) {
   Memory memory(1, 2);
   publish(memory.control(), 1, {1, 2});
   publish(memory.control(), 0, {3});
@@ -103,7 +103,7 @@ TEST(ControlTest, TheOldestBatchIsClaimedFirst) {
   EXPECT_FALSE(claim(memory.control(), 5));
 }
 
-TEST(ControlTest, AClaimFindsABatchWhoseSlotWasUsedBeforeTheHeadMoved) {
+TEST(SlotProtocolTest, AClaimFindsABatchWhoseSlotWasUsedBeforeTheHeadMoved) {
   Memory memory(1, 1);
   publish(memory.control(), 0, {1});
   ASSERT_TRUE(claim(memory.control(), 1));
@@ -113,7 +113,7 @@ TEST(ControlTest, AClaimFindsABatchWhoseSlotWasUsedBeforeTheHeadMoved) {
   EXPECT_EQ(second->sequence, 1u);
 }
 
-TEST(ControlTest, AWorkerRecordsWhatItClaims) {
+TEST(SlotProtocolTest, AWorkerRecordsWhatItClaims) {
   Memory memory(1, 1);
   publish(memory.control(), 0, {1, 2});
   claim(memory.control(), 1);
@@ -124,7 +124,7 @@ TEST(ControlTest, AWorkerRecordsWhatItClaims) {
   EXPECT_EQ(memory.control().worker(0).claim, WorkerRecord::kIdle);
 }
 
-TEST(ControlTest, OnlyTheBatchThatMainWantsWakesIt) {
+TEST(SlotProtocolTest, OnlyTheBatchThatMainWantsWakesIt) {
   Memory memory(1, 2);
   publish(memory.control(), 0, {1});
   publish(memory.control(), 1, {2});
@@ -175,7 +175,7 @@ void take(Slot slot, int64_t k) {
   }
 }
 
-TEST(ControlTest, ThreadsFillEveryRowOfEveryBatchAlsoWhereSlotsAreUsedAgain) {
+TEST(SlotProtocolTest, ThreadsFillEveryRowOfEveryBatchAlsoWhereSlotsAreUsedAgain) {
   constexpr uint32_t kSlots = 3;
   constexpr int64_t kBatches = 3000;
   Memory memory(4, kSlots);

@@ -55,7 +55,9 @@ concept Collatable = requires { typename Codec<std::remove_cvref_t<T>>::batch_ty
 template <class T>
 constexpr at::ScalarType scalar_type_of() {
   using enum at::ScalarType;
-  if constexpr (std::is_enum_v<T>) {
+  if constexpr (std::is_void_v<T>) {
+    return Undefined;
+  } else if constexpr (std::is_enum_v<T>) {
     return scalar_type_of<std::underlying_type_t<T>>();
   } else if constexpr (std::is_same_v<T, bool>) {
     return Bool;

@@ -119,7 +119,8 @@ TEST(FillTest, AnExceptionFailsItsRowAndEndsTheBatch) {
   HeapSlot memory;
   const Slot slot = memory.publish({7, 8, 9, 10, 11});
   HandWorker worker(fetcher, 2);
-  EXPECT_TRUE(worker.work(slot, memory.claim(3)));  // rows 3 and 4, which nobody claimed, count as done
+  // Rows 3 and 4, which nobody claimed, count as done.
+  EXPECT_TRUE(worker.work(slot, memory.claim(3)));
   EXPECT_EQ(state(slot, 0), RowState::kInRows);
   EXPECT_EQ(state(slot, 1), RowState::kFailed);
   EXPECT_EQ(state(slot, 2), RowState::kPending);
@@ -165,7 +166,9 @@ TEST(FillTest, AnyTypeMayBeThrown) {
 }
 
 TEST(FillTest, ATensorThatNoBatchCanHoldFailsItsRow) {
-  auto fetcher = fetcher_of([](size_t i) { return std::pair(1, i == 1 ? at::Tensor() : at::ones({2})); });
+  auto fetcher = fetcher_of([](size_t i) {
+    return std::pair(1, i == 1 ? at::Tensor() : at::ones({2}));
+  });
   HeapSlot memory;
   for (const std::vector<int64_t>& indices : {Numbers{0, 1}, Numbers{1, 0}, Numbers{1}}) {
     const Slot slot = memory.publish(indices);
@@ -201,7 +204,9 @@ TEST(FillTest, TheLayoutIsKeptFromBatchToBatch) {
 }
 
 TEST(FillTest, ALayoutThatNoLongerFitsIsReplaced) {
-  auto fetcher = fetcher_of([](size_t i) { return at::full({static_cast<int64_t>(i)}, 7, at::kInt); });
+  auto fetcher = fetcher_of([](size_t i) {
+    return at::full({static_cast<int64_t>(i)}, 7, at::kInt);
+  });
   HeapSlot memory;
   for (const int64_t length : {2, 3, 3, 2, 1, 1}) {
     const Slot slot = memory.publish({length, length});

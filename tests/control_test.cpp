@@ -14,9 +14,9 @@ namespace {
 
 using testing::ElementsAre;
 
-class ControlTest : public testing::Test {
+class ControlBlockTest : public testing::Test {
  protected:
-  ControlTest() : control_(memory_.control()) {}
+  ControlBlockTest() : control_(memory_.control()) {}
 
   void publish(uint32_t slot, int64_t samples) {
     std::vector<int64_t> indices(static_cast<size_t>(samples), 0);
@@ -34,14 +34,14 @@ class ControlTest : public testing::Test {
   Control& control_;
 };
 
-TEST_F(ControlTest, GivesOutRowsInChunksUntilNoneIsLeft) {
+TEST_F(ControlBlockTest, GivesOutRowsInChunksUntilNoneIsLeft) {
   publish(0, 5);
   std::vector<std::pair<uint32_t, uint32_t>> chunks;
   while (const auto mine = claim(2)) chunks.emplace_back(mine->rows.first, mine->rows.count);
   EXPECT_THAT(chunks, ElementsAre(std::pair(0u, 2u), std::pair(2u, 2u), std::pair(4u, 1u)));
 }
 
-TEST_F(ControlTest, ToldHowManyRowsAreLeftOfHowMany) {
+TEST_F(ControlBlockTest, ToldHowManyRowsAreLeftOfHowMany) {
   publish(0, 5);
   claim(2);
   control_.claim(control_.worker(0), [](uint32_t rest, uint32_t n) {
@@ -52,27 +52,27 @@ TEST_F(ControlTest, ToldHowManyRowsAreLeftOfHowMany) {
   EXPECT_FALSE(claim(1));
 }
 
-TEST_F(ControlTest, NothingToClaimBeforeTheFirstBatch) {
+TEST_F(ControlBlockTest, NothingToClaimBeforeTheFirstBatch) {
   EXPECT_FALSE(control_.has_work());
   EXPECT_FALSE(claim(1));
   EXPECT_EQ(control_.worker(0).claim, WorkerRecord::kIdle);
 }
 
-TEST_F(ControlTest, TwoWorkersNeverGetTheSameRow) {
+TEST_F(ControlBlockTest, TwoWorkersNeverGetTheSameRow) {
   publish(0, 2);
   EXPECT_EQ(claim(1, 0)->rows.first, 0u);
   EXPECT_EQ(claim(1, 1)->rows.first, 1u);
   EXPECT_FALSE(claim(1, 0));
 }
 
-TEST_F(ControlTest, SkipsABatchWhoseRestWasClaimedByMain) {
+TEST_F(ControlBlockTest, SkipsABatchWhoseRestWasClaimedByMain) {
   publish(0, 5);
   publish(1, 1);
   EXPECT_EQ(control_.slot(0).claim_rest(), 5u);
   EXPECT_EQ(claim(1)->slot, 1u);
 }
 
-TEST_F(ControlTest, SkipsGenerationsThatAreOverWhileTheHeadLagged) {
+TEST_F(ControlBlockTest, SkipsGenerationsThatAreOverWhileTheHeadLagged) {
   for (int i = 0; i < 3; ++i) {
     publish(1, 4);
     EXPECT_EQ(control_.slot(1).claim_rest(), 4u);
@@ -84,7 +84,7 @@ TEST_F(ControlTest, SkipsGenerationsThatAreOverWhileTheHeadLagged) {
   EXPECT_EQ(mine->rows.first, 0u);
 }
 
-TEST_F(ControlTest, GoesOnWhenTheRingHasComeRound) {
+TEST_F(ControlBlockTest, GoesOnWhenTheRingHasComeRound) {
   // The ring has room for 4; the slots come in another order each time.
   for (uint32_t sequence = 0; sequence < 50; ++sequence) {
     const uint32_t slot = (sequence * 2) % kSlots;
@@ -97,7 +97,7 @@ TEST_F(ControlTest, GoesOnWhenTheRingHasComeRound) {
   EXPECT_FALSE(claim(1));
 }
 
-TEST_F(ControlTest, KeepsAsManyBatchesInFlightAsItWasMadeFor) {
+TEST_F(ControlBlockTest, KeepsAsManyBatchesInFlightAsItWasMadeFor) {
   for (uint32_t round = 0; round < 3; ++round) {
     for (uint32_t slot = 0; slot < kSlots; ++slot) publish(slot, 1);
     for (uint32_t slot = 0; slot < kSlots; ++slot) EXPECT_EQ(claim(1)->slot, slot);
@@ -105,7 +105,7 @@ TEST_F(ControlTest, KeepsAsManyBatchesInFlightAsItWasMadeFor) {
 }
 
 // Seen by a claim that fails, because another worker was faster.
-TEST_F(ControlTest, AClaimIsOnRecordBeforeItIsMade) {
+TEST_F(ControlBlockTest, AClaimIsOnRecordBeforeItIsMade) {
   publish(2, 3);
   publish(1, 1);
   std::vector<uint64_t> records;
@@ -120,7 +120,7 @@ TEST_F(ControlTest, AClaimIsOnRecordBeforeItIsMade) {
   EXPECT_EQ(control_.worker(1).claim, (uint64_t{1} << 32) + 1);
 }
 
-TEST_F(ControlTest, ARecordTellsTheFirstRowOfTheClaim) {
+TEST_F(ControlBlockTest, ARecordTellsTheFirstRowOfTheClaim) {
   publish(0, 3);
   claim(2, 0);
   claim(1, 1);
@@ -128,7 +128,7 @@ TEST_F(ControlTest, ARecordTellsTheFirstRowOfTheClaim) {
   EXPECT_EQ(control_.worker(1).row, 2u);
 }
 
-TEST_F(ControlTest, AWorkerThatFindsNothingIsOnRecordAsIdle) {
+TEST_F(ControlBlockTest, AWorkerThatFindsNothingIsOnRecordAsIdle) {
   publish(0, 1);
   claim(1);
   EXPECT_EQ(control_.worker(0).claim, 0u);
@@ -136,7 +136,7 @@ TEST_F(ControlTest, AWorkerThatFindsNothingIsOnRecordAsIdle) {
   EXPECT_EQ(control_.worker(0).claim, WorkerRecord::kIdle);
 }
 
-TEST_F(ControlTest, CountsItsSleepers) {
+TEST_F(ControlBlockTest, CountsItsSleepers) {
   EXPECT_FALSE(control_.has_sleepers());
   control_.begin_sleep();
   control_.begin_sleep();
@@ -146,14 +146,14 @@ TEST_F(ControlTest, CountsItsSleepers) {
   EXPECT_FALSE(control_.has_sleepers());
 }
 
-TEST_F(ControlTest, PublishingChangesTheWordThatWorkersSleepOn) {
+TEST_F(ControlBlockTest, PublishingChangesTheWordThatWorkersSleepOn) {
   const uint32_t seen = control_.published_word();
   publish(0, 1);
   EXPECT_NE(control_.published_word(), seen);
   EXPECT_TRUE(control_.has_work());
 }
 
-TEST_F(ControlTest, ACompletedBatchWakesMainOnlyIfMainWantsIt) {
+TEST_F(ControlBlockTest, ACompletedBatchWakesMainOnlyIfMainWantsIt) {
   for (uint32_t slot = 0; slot < kSlots; ++slot) publish(slot, 1);
   const uint32_t seen = control_.events_word();
   EXPECT_FALSE(control_.complete(control_.slot(0), 0, SlotStatus::kReady));
@@ -165,7 +165,7 @@ TEST_F(ControlTest, ACompletedBatchWakesMainOnlyIfMainWantsIt) {
   EXPECT_EQ(control_.slot(1).header().status, SlotStatus::kFailed);
 }
 
-TEST_F(ControlTest, AnyBatchWakesAMainThatWantsAny) {
+TEST_F(ControlBlockTest, AnyBatchWakesAMainThatWantsAny) {
   publish(0, 1);
   publish(1, 1);
   control_.want_any();
@@ -174,7 +174,7 @@ TEST_F(ControlTest, AnyBatchWakesAMainThatWantsAny) {
   EXPECT_FALSE(control_.complete(control_.slot(0), 0, SlotStatus::kReady));
 }
 
-TEST_F(ControlTest, StampsTheOrderOfCompletion) {
+TEST_F(ControlBlockTest, StampsTheOrderOfCompletion) {
   for (uint32_t slot = 0; slot < kSlots; ++slot) publish(slot, 1);
   for (const uint32_t slot : {2u, 0u, 1u}) {
     control_.complete(control_.slot(slot), slot, SlotStatus::kReady);
@@ -184,7 +184,7 @@ TEST_F(ControlTest, StampsTheOrderOfCompletion) {
   EXPECT_LT(stamp(0), stamp(1));
 }
 
-TEST_F(ControlTest, ResetForgetsWorkersAndBatches) {
+TEST_F(ControlBlockTest, ResetForgetsWorkersAndBatches) {
   publish(0, 4);
   claim(1);
   control_.begin_sleep();
@@ -203,7 +203,7 @@ TEST_F(ControlTest, ResetForgetsWorkersAndBatches) {
   EXPECT_EQ(claim(1)->slot, 1u);
 }
 
-TEST_F(ControlTest, WorkersHaveRecordsOfTheirOwn) {
+TEST_F(ControlBlockTest, WorkersHaveRecordsOfTheirOwn) {
   control_.worker(0).row = 7;
   control_.worker(1).row = 8;
   EXPECT_EQ(control_.worker(0).row, 7u);

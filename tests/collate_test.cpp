@@ -69,21 +69,21 @@ TEST(CollateTest, ABatchOfSpilledSamplesOnlyIsStackedInTheOpenEnd) {
   EXPECT_THAT(strings(slot, 1), ElementsAre("7", "8"));
 }
 
-// A slot of 4 MB has a bit less than 1 MB for rows, and 2 MB of open end: for the samples and, once
-// more, for their batch.
+// A slot of 3 MB has half a megabyte for rows and more than one of open end: for the samples and,
+// once more, for their batch.
 TEST(CollateTest, ABatchThatDoesNotFitTheRowsMayFitTheOpenEnd) {
   MapFetcher fetcher(Made(1'000'000, [](size_t i) {
     return at::full({static_cast<int64_t>(i)}, 5, at::kByte);
   }));
-  HeapSlot memory;
+  HeapSlot memory(3 << 20);
   const Slot slot = memory.slot();
-  ASSERT_EQ(fill_and_collate(memory.publish(Numbers(4, 261'000)), fetcher), kReady);
+  ASSERT_EQ(fill_and_collate(memory.publish(Numbers(4, 150'000)), fetcher), kReady);
   EXPECT_EQ(slot.header().layout_state, LayoutState::kUnfit);
   EXPECT_GE(slot.header().result_rows, slot.bytes() / 2);
   EXPECT_THAT(column<uint8_t>(slot, 0), Each(5));
-  ASSERT_EQ(fill_and_collate(memory.publish(Numbers(4, 300'000)), fetcher), kFailed);
+  ASSERT_EQ(fill_and_collate(memory.publish(Numbers(4, 200'000)), fetcher), kFailed);
   EXPECT_EQ(failure_of(slot).text,
-            "stoker: a batch of 4 such samples does not fit its slot of 4194304 bytes; use a "
+            "stoker: a batch of 4 such samples does not fit its slot of 3145728 bytes; use a "
             "smaller batch_size");
 }
 
@@ -172,7 +172,8 @@ TEST(CollateTest, TheLowestRowThatFailedIsTold) {
     if (i % 2 == 1) throw std::runtime_error("odd " + std::to_string(i));
     return 0;
   }));
-  for (const std::vector<uint32_t>& order : {std::vector<uint32_t>{0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}}) {
+  using Order = std::vector<uint32_t>;
+  for (const Order& order : {Order{0, 1, 2, 3, 4}, Order{4, 3, 2, 1, 0}}) {
     HeapSlot memory;
     const Slot slot = memory.publish({20, 21, 22, 23, 24});
     slot.claim_rest();  // five workers, a row each

@@ -32,7 +32,8 @@ std::string refusal(const DataLoaderOptions& options) {
 }
 
 #define EXPECT_REFUSED(option, ...) \
-  EXPECT_THAT(refusal(DataLoaderOptions __VA_ARGS__), AllOf(StartsWith("stoker: "), HasSubstr(option)))
+  EXPECT_THAT(refusal(DataLoaderOptions __VA_ARGS__), \
+              AllOf(StartsWith("stoker: "), HasSubstr(option)))
 
 TEST(CheckedOptionsTest, Defaults) { EXPECT_NO_THROW(checked({})); }
 

@@ -165,7 +165,8 @@ TEST(RowLayoutTest, MatchesNoOtherShapeDtypeOrLength) {
 TEST(RowLayoutTest, MatchesNoSampleThatNoBatchCanHold) {
   const Sample good(at::zeros({2}), 1, {0, 0});
   const auto bytes = encoded(good);
-  for (const at::Tensor& bad : {at::Tensor(), at::zeros({2}, at::kMeta), at::zeros({2}).to_sparse()}) {
+  for (const at::Tensor& bad :
+       {at::Tensor(), at::zeros({2}, at::kMeta), at::zeros({2}).to_sparse()}) {
     const Sample sample(bad, 1, {0, 0});
     EXPECT_FALSE(RowLayout(bytes.data()).matches(flat(sample)));
   }

@@ -56,7 +56,8 @@ struct TorchDataset : torch::data::datasets::Dataset<TorchDataset> {
   }
   std::optional<size_t> size() const override { return 7; }
 };
-struct BatchedTorchDataset : torch::data::datasets::Dataset<BatchedTorchDataset, Example<int, int>> {
+struct BatchedTorchDataset
+    : torch::data::datasets::Dataset<BatchedTorchDataset, Example<int, int>> {
   Example<int, int> get(size_t index) override { return {static_cast<int>(index), 0}; }
   std::vector<Example<int, int>> get_batch(at::ArrayRef<size_t> indices) override {
     std::vector<Example<int, int>> samples;
@@ -130,7 +131,8 @@ TEST(MapFetcherTest, SizesOfEveryKind) {
 }
 
 TEST(MapFetcherTest, TheSampleOutlivesTheCall) {
-  MapFetcher fetcher(Made(9, [](size_t i) { return std::string(100, static_cast<char>('a' + i)); }));
+  const auto letters = [](size_t i) { return std::string(100, static_cast<char>('a' + i)); };
+  MapFetcher fetcher(Made(9, letters));
   EXPECT_EQ(fetcher.get(1).leaves().at(0).text, std::string(100, 'b'));
   EXPECT_EQ(fetcher.get(2).leaves().at(0).text, std::string(100, 'c'));
 }

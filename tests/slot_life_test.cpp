@@ -216,8 +216,8 @@ TEST_P(SlotLifeTest, EveryBatchIsWhatItsIndicesSay) {
 INSTANTIATE_TEST_SUITE_P(RowsAtOnce, SlotLifeTest, testing::Values(1, 3, 1000),
                          testing::PrintToStringParamName());
 
-// Batches of one and of two rows by turns in one slot, so that whoever looks at a batch that is over
-// sees the wrong number of rows: a worker asleep between any two steps of a claim, or between
+// Batches of one and of two rows by turns in one slot, so that whoever looks at a batch that is
+// over sees the wrong number of rows: a worker asleep between any two steps of a claim, or between
 // counting its row and finding out whether it was the last.
 TEST(SlotReuseTest, EachRowIsClaimedAndEachBatchCompletedOnce) {
   constexpr uint32_t kBatches = 200'000;
