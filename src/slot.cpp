@@ -85,9 +85,10 @@ std::optional<uint64_t> Slot::fixed_layout() const {
   }
 }
 
+// The size is read first: once these rows are counted, the slot may be another batch's.
 bool Slot::finish(uint32_t count) const {
-  const uint32_t before = header().done.fetch_add(count, std::memory_order_acq_rel);
-  return before + count == num_samples();
+  const size_t all = num_samples();
+  return header().done.fetch_add(count, std::memory_order_acq_rel) + count == all;
 }
 
 uint32_t Slot::claim_rest() const {
