@@ -137,7 +137,7 @@ std::vector<T> column(Slot slot, size_t leaf) {
   const uint64_t n = slot.num_samples();
   for (size_t i = 0; i < leaf; ++i) rows += align64(layout.leaves()[i].row_bytes * n);
   std::vector<T> values(layout.leaves()[leaf].row_bytes * n / sizeof(T));
-  std::memcpy(values.data(), rows, values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), rows, values.size() * sizeof(T));
   return values;
 }
 inline std::vector<std::string> strings(Slot slot, size_t leaf) {
