@@ -80,7 +80,8 @@ struct ProcessEntry {
 // Of a process that is there; parent 0 otherwise.
 inline ProcessEntry process_entry(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  std::getline(file, text, '\0');  // of a process that ends meanwhile: nothing, and no exception
   const size_t open = text.find('(');
   const size_t close = text.rfind(')');  // the name may hold anything
   ProcessEntry entry;
