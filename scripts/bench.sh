@@ -6,6 +6,8 @@ set -euo pipefail
 cd "$root"
 cmake --preset bench >/dev/null
 cmake --build build/bench -j "$(nproc)"
-python=python3
-"$python" -c 'import torch' 2>/dev/null || python="$root/.venv/bin/python"
+# The Python whose torch setup.sh put first.
+python=${CMAKE_PREFIX_PATH%%:*}
+python=${python%/lib/python*}/bin/python
+[ -x "$python" ] || python=python3
 exec python3 benchmarks/run.py --python "$python" "$@"

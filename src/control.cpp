@@ -63,11 +63,6 @@ void Control::publish(uint32_t slot) {
   published_.store(sequence + 1, std::memory_order_seq_cst);
 }
 
-bool Control::has_work() const {
-  return static_cast<int32_t>(published_.load(std::memory_order_seq_cst) -
-                              head_.load(std::memory_order_seq_cst)) > 0;
-}
-
 bool Control::complete(Slot slot, uint32_t sequence, SlotStatus status) {
   slot.header().finish_stamp = finished_.fetch_add(1, std::memory_order_relaxed);
   slot.header().status.store(status, std::memory_order_seq_cst);

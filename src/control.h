@@ -80,7 +80,6 @@ class Control {
   void begin_sleep() { sleepers_.fetch_add(1, std::memory_order_seq_cst); }
   void end_sleep() { sleepers_.fetch_sub(1, std::memory_order_seq_cst); }
   std::atomic<uint32_t>& published_word() { return published_; }
-  bool has_work() const;
 
   // Worker only. Sets the slot's status; true if main waits for this batch and must be woken.
   bool complete(Slot slot, uint32_t sequence, SlotStatus status);

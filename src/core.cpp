@@ -237,7 +237,7 @@ class LoaderCore::Impl {
     return false;
   }
 
-  [[noreturn]] void fail(std::exception_ptr error) {
+  [[noreturn]] void fail(const std::exception_ptr& error) {
     end_epoch();
     error_ = error;
     std::rethrow_exception(error);

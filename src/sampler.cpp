@@ -60,8 +60,8 @@ void RandomSampler::permute() {
 
 std::optional<int64_t> RandomSampler::next() {
   if (fresh_) permute();
-  if (next_ < size_) return order_[static_cast<size_t>(next_++)];
-  return std::nullopt;
+  if (next_ == size_) return std::nullopt;
+  return order_[static_cast<size_t>(next_++)];
 }
 
 BatchSampler::BatchSampler(std::shared_ptr<Sampler<int64_t>> sampler, int64_t batch_size,

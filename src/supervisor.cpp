@@ -178,7 +178,7 @@ class Watch {
 
 }  // namespace
 
-Supervisor::Supervisor(Control& control, std::function<void(uint32_t)> run_worker)
+Supervisor::Supervisor(Control& control, const std::function<void(uint32_t)>& run_worker)
     : control_(control), owner_(getpid()) {
   std::array<int, 2> sockets{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {

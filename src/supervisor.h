@@ -21,7 +21,7 @@ class Supervisor {
  public:
   // Main only. Forks it; it forks workers 0 .. num_workers - 1 at once, each of which runs
   // `run_worker` with its id. Throws std::system_error if the fork fails.
-  Supervisor(Control& control, std::function<void(uint32_t)> run_worker);
+  Supervisor(Control& control, const std::function<void(uint32_t)>& run_worker);
   // Ends it and the workers: those in the middle of a sample are killed after a short while.
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,18 @@ Numbers epoch_of(Loader& loader) {
   Numbers all;
   for (const Numbers& batch : batches_of(loader)) all.insert(all.end(), batch.begin(), batch.end());
   return all;
+}
+
+// The error that an epoch ends with; nothing for a clean end.
+template <class Loader>
+std::optional<WorkerError> error_of(Loader& loader) {
+  try {
+    for ([[maybe_unused]] auto& batch : loader) {
+    }
+  } catch (const WorkerError& error) {
+    return error;
+  }
+  return std::nullopt;
 }
 
 }  // namespace stoker

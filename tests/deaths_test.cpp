@@ -25,17 +25,6 @@ namespace {
 
 using testing::HasSubstr;
 
-template <class Loader>
-std::optional<WorkerError> error_of(Loader& loader) {
-  try {
-    for ([[maybe_unused]] auto& batch : loader) {
-    }
-  } catch (const WorkerError& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
 // Sample 17 does the deed the first time it is fetched.
 template <class Deed>
 auto once(Deed deed) {

@@ -17,17 +17,6 @@ namespace {
 
 using testing::HasSubstr;
 
-// The error that an epoch ends with.
-template <class Loader>
-std::optional<WorkerError> error_of(Loader& loader) {
-  try {
-    for (auto& batch : loader) (void)batch;
-  } catch (const WorkerError& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
 struct Stage {
   std::atomic<pid_t> worker{0};  // that is in the middle of sample 17
   std::atomic<bool> armed{true};

@@ -3,40 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstdlib>
-#include <memory>
+#include <algorithm>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "control.h"
+#include "slot_memory.h"
 
 namespace stoker::detail {
 namespace {
-
-// A control block and its slots, on the heap.
-class Memory {
- public:
-  Memory(uint32_t workers, uint32_t slots) {
-    const uint64_t head = Control::bytes_needed(workers, slots);
-    bytes_.reset(static_cast<std::byte*>(
-        std::aligned_alloc(Slot::kPage, head + slots * Slot::kMinBytes)));
-    std::fill_n(bytes_.get(), head + slots * Slot::kMinBytes, std::byte{});
-    control_ = Control::create(bytes_.get(), workers, slots);
-    for (uint32_t i = 0; i < slots; ++i) {
-      control_->set_extent(i, {head + i * Slot::kMinBytes, Slot::kMinBytes});
-    }
-  }
-  Control& control() { return *control_; }
-
- private:
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-  };
-  std::unique_ptr<std::byte, Free> bytes_;
-  Control* control_;
-};
 
 void publish(Control& control, uint32_t slot, const std::vector<int64_t>& indices) {
   control.slot(slot).publish(indices, control.published(), 0, 0);
@@ -49,7 +26,7 @@ std::optional<Claim> claim(Control& control, uint32_t at_most) {
 }
 
 TEST(SlotTest, IsCompleteOnlyWithTheLastRow) {
-  Memory memory(1, 1);
+  HeapSlots memory(1, 1);
   publish(memory.control(), 0, {7, 8, 9});
   const Slot slot = memory.control().slot(0);
   EXPECT_FALSE(slot.finish(2));
@@ -57,7 +34,7 @@ TEST(SlotTest, IsCompleteOnlyWithTheLastRow) {
 }
 
 TEST(SlotTest, ClaimRestLeavesNothingToClaim) {
-  Memory memory(1, 1);
+  HeapSlots memory(1, 1);
   publish(memory.control(), 0, {7, 8, 9});
   ASSERT_TRUE(claim(memory.control(), 1));
   EXPECT_EQ(memory.control().slot(0).claim_rest(), 2u);
@@ -66,7 +43,7 @@ TEST(SlotTest, ClaimRestLeavesNothingToClaim) {
 }
 
 TEST(SlotTest, AllocateEndsWhereTheSlotEnds) {
-  Memory memory(1, 1);
+  HeapSlots memory(1, 1);
   publish(memory.control(), 0, {1});
   const Slot slot = memory.control().slot(0);
   EXPECT_EQ(slot.allocate(1), slot.bytes() / 2);
@@ -77,7 +54,7 @@ TEST(SlotTest, AllocateEndsWhereTheSlotEnds) {
 }
 
 TEST(SlotTest, ALayoutIsKeptForTheNextBatchUnlessItWasNotFinished) {
-  Memory memory(1, 1);
+  HeapSlots memory(1, 1);
   const Slot slot = memory.control().slot(0);
   publish(memory.control(), 0, {1});
   auto& state = slot.header().layout_state;
@@ -94,7 +71,7 @@ TEST(SlotTest, ALayoutIsKeptForTheNextBatchUnlessItWasNotFinished) {
 }
 
 TEST(SlotProtocolTest, TheOldestBatchIsClaimedFirst) {
-  Memory memory(1, 2);
+  HeapSlots memory(1, 2);
   publish(memory.control(), 1, {1, 2});
   publish(memory.control(), 0, {3});
   EXPECT_EQ(claim(memory.control(), 1)->slot, 1u);
@@ -104,7 +81,7 @@ TEST(SlotProtocolTest, TheOldestBatchIsClaimedFirst) {
 }
 
 TEST(SlotProtocolTest, AClaimFindsABatchWhoseSlotWasUsedBeforeTheHeadMoved) {
-  Memory memory(1, 1);
+  HeapSlots memory(1, 1);
   publish(memory.control(), 0, {1});
   ASSERT_TRUE(claim(memory.control(), 1));
   publish(memory.control(), 0, {2});  // the head still points to the first
@@ -114,7 +91,7 @@ TEST(SlotProtocolTest, AClaimFindsABatchWhoseSlotWasUsedBeforeTheHeadMoved) {
 }
 
 TEST(SlotProtocolTest, AWorkerRecordsWhatItClaims) {
-  Memory memory(1, 1);
+  HeapSlots memory(1, 1);
   publish(memory.control(), 0, {1, 2});
   claim(memory.control(), 1);
   claim(memory.control(), 1);
@@ -125,7 +102,7 @@ TEST(SlotProtocolTest, AWorkerRecordsWhatItClaims) {
 }
 
 TEST(SlotProtocolTest, OnlyTheBatchThatMainWantsWakesIt) {
-  Memory memory(1, 2);
+  HeapSlots memory(1, 2);
   publish(memory.control(), 0, {1});
   publish(memory.control(), 1, {2});
   Control& control = memory.control();
@@ -178,7 +155,7 @@ void take(Slot slot, int64_t k) {
 TEST(SlotProtocolTest, ThreadsFillEveryRowOfEveryBatchAlsoWhereSlotsAreUsedAgain) {
   constexpr uint32_t kSlots = 3;
   constexpr int64_t kBatches = 3000;
-  Memory memory(4, kSlots);
+  HeapSlots memory(4, kSlots);
   Control& control = memory.control();
   std::vector<std::thread> workers;
   for (uint32_t id = 0; id < 4; ++id) workers.emplace_back(work, std::ref(control), id);

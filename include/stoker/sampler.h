@@ -48,7 +48,8 @@ class SequentialSampler final : public Sampler<int64_t> {
 
 /// A random permutation of 0 .. size - 1, a new one each epoch, in exactly the order of
 /// `torch.utils.data.RandomSampler`: with a generator it is drawn from that one; without, a seed
-/// is drawn from torch's default generator at the first `next` of each epoch.
+/// is drawn from torch's default generator. Either way, all that a whole epoch draws is drawn at
+/// its first `next`, also if the epoch is left early.
 class RandomSampler final : public Sampler<int64_t> {
  public:
   /// Throws `std::invalid_argument` if `size` is negative. Size 0 is an empty epoch (Python
