@@ -38,7 +38,7 @@ class FillWorkers {
         job_(job),
         order_(std::move(order)),
         slots_(2 * job.workers + 1, job.batch_size, width),
-        shared_(new(SharedSlots::map(sizeof(Shared))) Shared) {
+        shared_(new (SharedSlots::map(sizeof(Shared))) Shared) {
     if (slots_.count() > kMaxSlots) throw std::invalid_argument("too many workers");
     sem_init(&shared_->first_batch_filled, 1, 0);
     for (int64_t slot = 0; slot < slots_.count(); ++slot) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "job.h"
 
-#include <CLI/CLI.hpp>
 #include <sys/prctl.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 
 namespace bench {

@@ -22,17 +22,14 @@ class SharedSlots {
 
   int64_t count() const { return slots_; }
   int64_t width() const { return width_; }
-  int64_t* labels(int64_t slot) const {
-    return static_cast<int64_t*>(memory_) + slot * rows_;
-  }
+  int64_t* labels(int64_t slot) const { return static_cast<int64_t*>(memory_) + slot * rows_; }
   float* data(int64_t slot) const {
     const auto first = reinterpret_cast<float*>(static_cast<int64_t*>(memory_) + slots_ * rows_);
     return first + slot * rows_ * width_;
   }
 
   static void* map(size_t bytes) {
-    void* memory =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
     return memory;
   }

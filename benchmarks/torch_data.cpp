@@ -18,9 +18,9 @@ bench::RunEpoch construct(Dataset dataset, const bench::Job& job) {
   auto options = torch::data::DataLoaderOptions()
                      .batch_size(static_cast<size_t>(job.batch_size))
                      .workers(static_cast<size_t>(job.workers));
-  auto loader = torch::data::make_data_loader(
-      std::move(dataset).map(torch::data::transforms::Stack<>()),
-      Sampler(static_cast<size_t>(job.epoch_samples)), options);
+  auto loader =
+      torch::data::make_data_loader(std::move(dataset).map(torch::data::transforms::Stack<>()),
+                                    Sampler(static_cast<size_t>(job.epoch_samples)), options);
   return [loader = std::shared_ptr(std::move(loader))](const bench::Consume& consume) {
     for (const auto& batch : *loader) {
       if (!consume(batch.data, batch.target)) break;

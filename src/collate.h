@@ -4,10 +4,10 @@
 // Turns the finished rows of a slot into one batch. Samples that matched the slot's layout lie in
 // their rows already; only those that were spilled are copied.
 
-#include "slot.h"
-
 #include <cstdint>
 #include <optional>
+
+#include "slot.h"
 
 namespace stoker::detail {
 

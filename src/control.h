@@ -7,12 +7,12 @@
 // Process safety: main publishes; workers claim; the supervisor reports deaths. A batch has a
 // sequence number, which is also the generation of its slot; numbers wrap at 2^32.
 
-#include "slot.h"
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+
+#include "slot.h"
 
 namespace stoker::detail {
 

@@ -289,8 +289,8 @@ class LoaderCore::Impl {
     auto best = in_flight_.end();
     for (auto one = in_flight_.begin(); one != in_flight_.end(); ++one) {
       if (!is_done(*one)) continue;
-      if (best == in_flight_.end() || slot(one->slot).header().finish_stamp <
-                                          slot(best->slot).header().finish_stamp) {
+      if (best == in_flight_.end() ||
+          slot(one->slot).header().finish_stamp < slot(best->slot).header().finish_stamp) {
         best = one;
       }
     }

@@ -3,11 +3,11 @@
 
 // An exception on its way from a worker to the main process, as bytes in a slot's open end.
 
-#include "slot.h"
-
 #include <exception>
 #include <optional>
 #include <string>
+
+#include "slot.h"
 
 namespace stoker::detail {
 

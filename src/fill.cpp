@@ -90,8 +90,7 @@ bool Filler::fill_whole(Slot slot, RowRange rows) {
 }
 
 void Filler::prepare(Slot slot, uint32_t row) {
-  const uint64_t seed =
-      sample_seed(slot.header().epoch_seed, slot.header().first_position + row);
+  const uint64_t seed = sample_seed(slot.header().epoch_seed, slot.header().first_position + row);
   current_worker_info() = WorkerInfo{worker_id_.value_or(0), num_workers_, seed};
   random_.before(seed);
 }

@@ -80,9 +80,7 @@ Region::Region(uint64_t want, uint64_t least) {
 
 Region::~Region() = default;
 
-std::byte* Region::data() const {
-  return static_cast<std::byte*>(mapping_->region.get_address());
-}
+std::byte* Region::data() const { return static_cast<std::byte*>(mapping_->region.get_address()); }
 
 uint64_t Region::size() const { return mapping_->region.get_size(); }
 

@@ -11,8 +11,6 @@
 // Process safety: a layout is written by one process and read by others after its publication
 // (LayoutState::kFixed, or the status of the slot).
 
-#include "slot.h"
-
 #include <ATen/core/Tensor.h>
 #include <stoker/detail/flat_sample.h>
 
@@ -21,6 +19,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "slot.h"
 
 namespace stoker::detail {
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <stoker/sampler.h>
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randperm.h>
+#include <stoker/sampler.h>
 
 #include <stdexcept>
 #include <string>

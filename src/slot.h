@@ -61,7 +61,7 @@ struct SlotHeader {
   // The last finisher's release pairs with main's acquire.
   std::atomic<SlotStatus> status{SlotStatus::kReady};
   // Written by the last finisher before the status.
-  uint64_t finish_stamp = 0;  // order of completion, for in_order = false
+  uint64_t finish_stamp = 0;   // order of completion, for in_order = false
   uint64_t result_layout = 0;  // offset of the layout of the batch
   uint64_t result_rows = 0;    // offset of its rows
   uint64_t failure = 0;        // offset of a Failure

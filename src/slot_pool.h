@@ -46,7 +46,8 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   uint64_t used_;  // bytes of the region given out
   uint64_t batch_bytes_ = 0;
   std::mutex mutex_;
-  std::vector<uint32_t> free_;  // guarded by mutex_; last given back, first used: its pages are warm
+  std::vector<uint32_t>
+      free_;  // guarded by mutex_; last given back, first used: its pages are warm
 };
 
 // Counts the tensors that lie in a slot, and gives it back with the last one.

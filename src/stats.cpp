@@ -9,7 +9,9 @@ namespace stoker {
 
 namespace {
 
-double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+double seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 std::string line(const WaitStats& stats) {
   char text[192];

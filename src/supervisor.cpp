@@ -114,7 +114,8 @@ class Watch {
 
   // Sleeps until a worker died; false when the program is gone or lets go.
   bool wait_for_death(int at_most_ms) {
-    std::array<pollfd, 3> watched{{{deaths_, POLLIN, 0}, {socket_, POLLIN, 0}, {program_, POLLIN, 0}}};
+    std::array<pollfd, 3> watched{
+        {{deaths_, POLLIN, 0}, {socket_, POLLIN, 0}, {program_, POLLIN, 0}}};
     for (;;) {
       const int ready = poll(watched.data(), watched.size(), at_most_ms);
       if (ready < 0 && errno == EINTR) continue;

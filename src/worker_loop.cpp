@@ -74,8 +74,8 @@ class Worker {
     filler_.enter();
     while (control_.stop().load(std::memory_order_acquire) == 0) {
       const uint32_t seen = control_.published();
-      const auto claim = control_.claim(
-          me_, [this](uint32_t rest, uint32_t) { return rows_at_once(rest); });
+      const auto claim =
+          control_.claim(me_, [this](uint32_t rest, uint32_t) { return rows_at_once(rest); });
       if (claim) {
         work(*claim);
       } else {

@@ -85,8 +85,8 @@ WorkerError report_death(uint32_t id, const WorkerRecord& worker, std::optional<
 WorkerError report_no_fork(uint32_t id, const WorkerRecord& worker) {
   WorkerError::Facts facts;
   facts.worker_id = id;
-  return {"stoker: worker " + std::to_string(id) + " could not be forked: " +
-              std::strerror(worker.wait_status.load()) +
+  return {"stoker: worker " + std::to_string(id) +
+              " could not be forked: " + std::strerror(worker.wait_status.load()) +
               "; use fewer workers, or raise the limit of processes or memory",
           std::move(facts)};
 }

@@ -42,8 +42,8 @@ std::optional<Death> oldest_death(Control& control, const std::deque<InFlight>& 
     const WorkerRecord& worker = control.worker(id);
     if (worker.state.load(std::memory_order_acquire) != WorkerState::kDead) continue;
     const auto lost = lost_batch(control, worker, in_flight);
-    const bool is_older = !oldest || (lost && (!oldest->lost || is_before(lost->sequence,
-                                                                          oldest->lost->sequence)));
+    const bool is_older =
+        !oldest || (lost && (!oldest->lost || is_before(lost->sequence, oldest->lost->sequence)));
     if (is_older) oldest = Death{id, lost};
   }
   return oldest;
@@ -75,12 +75,10 @@ std::optional<WorkerError> find_trouble(Control& control, const std::deque<InFli
   if (auto error = find_bad_start(control)) return error;
   const auto death = oldest_death(control, in_flight);
   if (!death) return std::nullopt;
-  const bool is_later =
-      death->lost && is_before(in_flight.front().sequence, death->lost->sequence);
+  const bool is_later = death->lost && is_before(in_flight.front().sequence, death->lost->sequence);
   if (is_later && in_order && any_living(control)) return std::nullopt;
   const WorkerRecord& worker = control.worker(death->worker);
-  const auto index =
-      death->lost ? current_index(control, worker, *death->lost) : std::nullopt;
+  const auto index = death->lost ? current_index(control, worker, *death->lost) : std::nullopt;
   return report_death(death->worker, worker, index);
 }
 

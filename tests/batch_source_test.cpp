@@ -93,9 +93,8 @@ TEST(BatchSourceTest, ShufflesAsPythonDoes) {
 }
 
 TEST(BatchSourceTest, ShufflesFromAGeneratorAsPythonDoes) {
-  const DataLoaderOptions options{.batch_size = 10,
-                                  .shuffle = true,
-                                  .generator = at::make_generator<at::CPUGeneratorImpl>(42)};
+  const DataLoaderOptions options{
+      .batch_size = 10, .shuffle = true, .generator = at::make_generator<at::CPUGeneratorImpl>(42)};
   BatchSource source(options, sized(10));
   EXPECT_THAT(epoch(source), ElementsAre(Numbers{6, 5, 4, 0, 8, 9, 2, 1, 3, 7}));
   EXPECT_THAT(epoch(source), ElementsAre(Numbers{3, 6, 5, 8, 9, 4, 2, 0, 7, 1}));

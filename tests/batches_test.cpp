@@ -63,13 +63,15 @@ void for_each_batch(Make make, Check check) {
 at::Tensor range(int64_t first) { return at::arange(first, first + 4); }
 
 TEST(BatchesTest, TensorsAreStacked) {
-  for_each_batch([](size_t i) { return at::full({2, 3}, static_cast<float>(i)); },
-                 [](at::Tensor& batch, int64_t first) {
-                   EXPECT_EQ(batch.scalar_type(), at::kFloat);
-                   EXPECT_TRUE(batch.equal(range(first).to(at::kFloat).view({4, 1, 1}).expand(
-                       {4, 2, 3})));
-                   EXPECT_TRUE(batch.is_contiguous());
-                 });
+  for_each_batch(
+      [](size_t i) {
+        return at::full({2, 3}, static_cast<float>(i));
+      },
+      [](at::Tensor& batch, int64_t first) {
+        EXPECT_EQ(batch.scalar_type(), at::kFloat);
+        EXPECT_TRUE(batch.equal(range(first).to(at::kFloat).view({4, 1, 1}).expand({4, 2, 3})));
+        EXPECT_TRUE(batch.is_contiguous());
+      });
 }
 
 TEST(BatchesTest, TensorsOfEveryDtypeKeepIt) {
@@ -96,11 +98,11 @@ TEST(BatchesTest, TensorsOfEveryDtypeKeepIt) {
 TEST(BatchesTest, TensorsOfEveryLayoutAreReadAsTheyLook) {
   const auto make = [](size_t i) {
     const at::Tensor base = at::arange(24).view({4, 6}) + 100 * static_cast<int64_t>(i);
-    return std::vector<at::Tensor>{base.t(),                        // transposed
-                                   base.slice(1, 1, 6, 2),          // strided
-                                   base[2][3],                      // 0-dim
-                                   base.slice(0, 2, 2),             // empty
-                                   base[0].expand({3, 6}),          // expanded
+    return std::vector<at::Tensor>{base.t(),                            // transposed
+                                   base.slice(1, 1, 6, 2),              // strided
+                                   base[2][3],                          // 0-dim
+                                   base.slice(0, 2, 2),                 // empty
+                                   base[0].expand({3, 6}),              // expanded
                                    at::zeros({100000}).slice(0, 5, 7),  // of a large storage
                                    base.to(at::kFloat).requires_grad_()};
   };
@@ -122,20 +124,19 @@ enum class Colour : uint8_t { kRed, kGreen };
 
 TEST(BatchesTest, NumbersKeepTheDtypeOfTheirType) {
   const auto make = [](size_t i) {
-    return std::tuple(i % 2 == 0, static_cast<int8_t>(i), static_cast<uint16_t>(i),
-                      static_cast<int32_t>(i), uint64_t{i}, static_cast<float>(i) / 2,
-                      static_cast<double>(i) / 4, c10::Half(static_cast<float>(i)),
-                      c10::BFloat16(static_cast<float>(i)),
-                      std::complex<float>(0, static_cast<float>(i)),
-                      i % 2 == 0 ? Colour::kRed : Colour::kGreen);
+    return std::tuple(
+        i % 2 == 0, static_cast<int8_t>(i), static_cast<uint16_t>(i), static_cast<int32_t>(i),
+        uint64_t{i}, static_cast<float>(i) / 2, static_cast<double>(i) / 4,
+        c10::Half(static_cast<float>(i)), c10::BFloat16(static_cast<float>(i)),
+        std::complex<float>(0, static_cast<float>(i)), i % 2 == 0 ? Colour::kRed : Colour::kGreen);
   };
   for_each_batch(make, [](auto& batch, int64_t first) {
     std::apply(
         [&](auto&... leaf) {
-          EXPECT_THAT((std::vector{leaf.scalar_type()...}),
-                      ElementsAre(at::kBool, at::kChar, at::kUInt16, at::kInt, at::kUInt64,
-                                  at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
-                                  at::kComplexFloat, at::kByte));
+          EXPECT_THAT(
+              (std::vector{leaf.scalar_type()...}),
+              ElementsAre(at::kBool, at::kChar, at::kUInt16, at::kInt, at::kUInt64, at::kFloat,
+                          at::kDouble, at::kHalf, at::kBFloat16, at::kComplexFloat, at::kByte));
         },
         batch);
     const at::Tensor index = range(first);

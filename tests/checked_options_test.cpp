@@ -31,7 +31,7 @@ std::string refusal(const DataLoaderOptions& options) {
   return text_of<std::invalid_argument>([&] { checked(options); });
 }
 
-#define EXPECT_REFUSED(option, ...) \
+#define EXPECT_REFUSED(option, ...)                   \
   EXPECT_THAT(refusal(DataLoaderOptions __VA_ARGS__), \
               AllOf(StartsWith("stoker: "), HasSubstr(option)))
 

@@ -72,9 +72,8 @@ TEST(CollateTest, ABatchOfSpilledSamplesOnlyIsStackedInTheOpenEnd) {
 // A slot of 3 MB has half a megabyte for rows and more than one of open end: for the samples and,
 // once more, for their batch.
 TEST(CollateTest, ABatchThatDoesNotFitTheRowsMayFitTheOpenEnd) {
-  MapFetcher fetcher(Made(1'000'000, [](size_t i) {
-    return at::full({static_cast<int64_t>(i)}, 5, at::kByte);
-  }));
+  MapFetcher fetcher(
+      Made(1'000'000, [](size_t i) { return at::full({static_cast<int64_t>(i)}, 5, at::kByte); }));
   HeapSlot memory(3 << 20);
   const Slot slot = memory.slot();
   ASSERT_EQ(fill_and_collate(memory.publish(Numbers(4, 150'000)), fetcher), kReady);

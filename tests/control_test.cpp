@@ -24,9 +24,8 @@ class ControlBlockTest : public testing::Test {
     control_.publish(slot);
   }
   std::optional<Claim> claim(uint32_t at_most, uint32_t worker = 0) {
-    return control_.claim(control_.worker(worker), [&](uint32_t rest, uint32_t) {
-      return std::min(rest, at_most);
-    });
+    return control_.claim(control_.worker(worker),
+                          [&](uint32_t rest, uint32_t) { return std::min(rest, at_most); });
   }
 
   static constexpr uint32_t kSlots = 3;

@@ -56,9 +56,9 @@ auto scripted(std::vector<Key> keys) {
 
 TEST(CoreTest, ASamplerSaysTheOrder) {
   for (const int64_t workers : {0, 2}) {
-    DataLoader loader(Counting{10}, {.batch_size = 2,
-                                     .sampler = scripted<int64_t>({9, 3, 3, 0, 7}),
-                                     .num_workers = workers});
+    DataLoader loader(
+        Counting{10},
+        {.batch_size = 2, .sampler = scripted<int64_t>({9, 3, 3, 0, 7}), .num_workers = workers});
     EXPECT_THAT(batches_of(loader), ElementsAre(Numbers{9, 3}, Numbers{3, 0}, Numbers{7}));
     EXPECT_EQ(epoch_of(loader).size(), 5u);
     EXPECT_THROW((void)loader.size(), std::logic_error);
@@ -97,10 +97,11 @@ void expect_sampler_error(const DataLoaderOptions& options, const std::string& t
 
 TEST(CoreTest, WhatASamplerThrowsComesThroughInItsTurn) {
   for (const int64_t workers : {0, 2}) {
-    const auto sampler = std::make_shared<Scripted<int64_t>>([](int call) -> std::optional<int64_t> {
-      if (call == 2) throw std::domain_error("no more keys");
-      return 4 + call;
-    });
+    const auto sampler =
+        std::make_shared<Scripted<int64_t>>([](int call) -> std::optional<int64_t> {
+          if (call == 2) throw std::domain_error("no more keys");
+          return 4 + call;
+        });
     expect_sampler_error<std::domain_error>({.sampler = sampler, .num_workers = workers},
                                             "no more keys");
   }
@@ -128,9 +129,8 @@ TEST(CoreTest, NoMoreBatchesAreDrawnAheadThanAreInFlight) {
   for (const int64_t prefetch : {1, 3}) {
     const auto sampler = std::make_shared<Scripted<Keys>>(
         [](int call) { return call < 40 ? std::optional(Keys{call % 10}) : std::nullopt; });
-    DataLoader loader(Counting{10}, {.batch_sampler = sampler,
-                                     .num_workers = 2,
-                                     .prefetch_factor = prefetch});
+    DataLoader loader(Counting{10},
+                      {.batch_sampler = sampler, .num_workers = 2, .prefetch_factor = prefetch});
     int taken = 0;
     for ([[maybe_unused]] auto& batch : loader) {
       ++taken;
@@ -155,12 +155,11 @@ TEST(CoreTest, SamplesOfAnEpochThatWasLeftAreNotRun) {
   Shared<std::atomic<bool>> gate;
   // From sample 10 on each waits, so that it is known how far the workers are when main leaves.
   const auto dataset = Made{200, [=](size_t index) {
-    ++*runs;
-    if (index >= 10) sleep_until([&] { return gate->load(); });
-    return static_cast<int64_t>(index);
-  }};
-  DataLoader loader(dataset,
-                    {.batch_size = 10, .num_workers = kWorkers, .prefetch_factor = 8});
+                              ++*runs;
+                              if (index >= 10) sleep_until([&] { return gate->load(); });
+                              return static_cast<int64_t>(index);
+                            }};
+  DataLoader loader(dataset, {.batch_size = 10, .num_workers = kWorkers, .prefetch_factor = 8});
   EXPECT_EQ(numbers(*loader.begin()), up_to(10));
   *gate = true;
   EXPECT_EQ(epoch_of(loader), up_to(200));
@@ -196,9 +195,9 @@ TEST(CoreTest, StatsCountBatchesAndSamples) {
 
 TEST(CoreTest, StatsTellWhoWaitedForWhom) {
   const auto slow = Made{4, [](size_t index) {
-    std::this_thread::sleep_for(20ms);
-    return static_cast<int64_t>(index);
-  }};
+                           std::this_thread::sleep_for(20ms);
+                           return static_cast<int64_t>(index);
+                         }};
   for (const int64_t workers : {0, 1}) {
     DataLoader loader(slow, {.num_workers = workers});
     epoch_of(loader);

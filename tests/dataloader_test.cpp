@@ -25,16 +25,15 @@ TEST(DataLoaderTest, EveryBatchOfAnEpochComesOnceAndInOrder) {
     SCOPED_TRACE(workers);
     DataLoader loader(Counting{10}, {.batch_size = 4, .num_workers = workers});
     for (int epoch = 0; epoch < 3; ++epoch) {
-      EXPECT_THAT(batches_of(loader), ElementsAre(Numbers{0, 1, 2, 3}, Numbers{4, 5, 6, 7},
-                                                  Numbers{8, 9}));
+      EXPECT_THAT(batches_of(loader),
+                  ElementsAre(Numbers{0, 1, 2, 3}, Numbers{4, 5, 6, 7}, Numbers{8, 9}));
     }
   }
 }
 
 TEST(DataLoaderTest, ALastShortBatchIsLeftOutWithDropLast) {
   for (const int64_t workers : {0, 2}) {
-    DataLoader loader(Counting{33},
-                      {.batch_size = 8, .num_workers = workers, .drop_last = true});
+    DataLoader loader(Counting{33}, {.batch_size = 8, .num_workers = workers, .drop_last = true});
     EXPECT_EQ(loader.size(), 4u);
     EXPECT_EQ(epoch_of(loader), up_to(32));
   }
@@ -203,8 +202,8 @@ TEST(DataLoaderTest, ADatasetThatFetchesBatchesIsAskedOncePerBatch) {
   for (const int64_t workers : {0, 2}) {
     Whole dataset;
     DataLoader loader(dataset, {.batch_size = 4, .num_workers = workers});
-    EXPECT_THAT(batches_of(loader), ElementsAre(Numbers{0, 1, 2, 3}, Numbers{4, 5, 6, 7},
-                                                Numbers{8, 9}));
+    EXPECT_THAT(batches_of(loader),
+                ElementsAre(Numbers{0, 1, 2, 3}, Numbers{4, 5, 6, 7}, Numbers{8, 9}));
     EXPECT_EQ(*dataset.calls, 3);
     EXPECT_EQ(*dataset.gets, 0);
   }
@@ -212,9 +211,9 @@ TEST(DataLoaderTest, ADatasetThatFetchesBatchesIsAskedOncePerBatch) {
 
 TEST(DataLoaderTest, WithoutOrderEachBatchComesOnce) {
   const auto uneven = Made{40, [](size_t index) {
-    if (index % 7 == 0) std::this_thread::sleep_for(5ms);
-    return static_cast<int64_t>(index);
-  }};
+                             if (index % 7 == 0) std::this_thread::sleep_for(5ms);
+                             return static_cast<int64_t>(index);
+                           }};
   for (const int64_t workers : {0, 1, 3}) {
     DataLoader loader(uneven, {.num_workers = workers, .in_order = false});
     for (int epoch = 0; epoch < 2; ++epoch) {
@@ -226,9 +225,9 @@ TEST(DataLoaderTest, WithoutOrderEachBatchComesOnce) {
 TEST(DataLoaderTest, WithoutOrderASlowBatchHoldsNobodyUp) {
   Shared<std::atomic<bool>> rest_came;
   const auto first_waits = Made{6, [=](size_t index) {
-    if (index == 0) sleep_until([&] { return rest_came->load(); });
-    return static_cast<int64_t>(index);
-  }};
+                                  if (index == 0) sleep_until([&] { return rest_came->load(); });
+                                  return static_cast<int64_t>(index);
+                                }};
   DataLoader loader(first_waits, {.num_workers = 2, .in_order = false});
   Numbers came;
   for (auto& batch : loader) {
@@ -273,12 +272,13 @@ TEST(DataLoaderTest, ALoaderMayBeHandedToAnotherThread) {
 }
 
 TEST(DataLoaderTest, AWorkerMayHaveALoaderOfItsOwn) {
-  const auto nested = Made{6, [](size_t index) {
-    DataLoader inner(Counting{index + 1}, {.batch_size = 2, .num_workers = 1});
-    int64_t sum = 0;
-    for (const int64_t value : epoch_of(inner)) sum += value;
-    return sum;
-  }};
+  const auto nested =
+      Made{6, [](size_t index) {
+             DataLoader inner(Counting{index + 1}, {.batch_size = 2, .num_workers = 1});
+             int64_t sum = 0;
+             for (const int64_t value : epoch_of(inner)) sum += value;
+             return sum;
+           }};
   for (const int64_t workers : {0, 2}) {
     DataLoader loader(nested, {.batch_size = 2, .num_workers = workers});
     EXPECT_EQ(epoch_of(loader), (Numbers{0, 1, 3, 6, 10, 15}));

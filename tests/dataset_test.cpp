@@ -105,8 +105,8 @@ static_assert(MapDataset<OtherBatches> && !BatchedDataset<OtherBatches>);
 
 static_assert(std::is_same_v<SampleOf<ByReference>, std::pair<Tensor, std::string>>);
 static_assert(std::is_same_v<SampleOf<TorchDataset>, Example<>>);
-static_assert(std::is_same_v<DataLoader<ByReference>::Batch,
-                             std::pair<Tensor, std::vector<std::string>>>);
+static_assert(
+    std::is_same_v<DataLoader<ByReference>::Batch, std::pair<Tensor, std::vector<std::string>>>);
 
 int as_int(const detail::FlatSample& sample, size_t leaf = 0) {
   int value = 0;

@@ -74,10 +74,10 @@ TEST(DeathsTest, AWorkerKilledWhileIdleIsTold) {
   Shared<std::atomic<bool>> gate;
   Shared<std::atomic<int>> fetched;
   const auto dataset = Made{64, [=](size_t index) {
-    if (index >= 3) sleep_until([&] { return gate->load(); });
-    ++*fetched;
-    return static_cast<int64_t>(index);
-  }};
+                              if (index >= 3) sleep_until([&] { return gate->load(); });
+                              ++*fetched;
+                              return static_cast<int64_t>(index);
+                            }};
   DataLoader loader(dataset, {.num_workers = 2, .prefetch_factor = 1});
   auto it = loader.begin();  // batches 1 and 2 are in flight, 3 is not: both workers run dry
   const auto workers = loader_processes(2).workers;
@@ -105,9 +105,9 @@ TEST(DeathsTest, AWorkerKilledWhileIdleIsTold) {
 
 TEST(DeathsTest, ManyDeathsInARowAreAllSurvived) {
   const auto deadly = Made{64, [](size_t index) {
-    if (index == 17) kill(getpid(), SIGKILL);
-    return static_cast<int64_t>(index);
-  }};
+                             if (index == 17) kill(getpid(), SIGKILL);
+                             return static_cast<int64_t>(index);
+                           }};
   DataLoader loader(deadly, {.batch_size = 8, .num_workers = 3});
   for (int epoch = 0; epoch < 10; ++epoch) {
     const auto error = error_of(loader);
@@ -119,8 +119,7 @@ TEST(DeathsTest, ManyDeathsInARowAreAllSurvived) {
 }
 
 TEST(DeathsTest, WithoutOrderADeathIsToldToo) {
-  DataLoader loader(once([] { _exit(3); }),
-                    {.batch_size = 8, .num_workers = 2, .in_order = false});
+  DataLoader loader(once([] { _exit(3); }), {.batch_size = 8, .num_workers = 2, .in_order = false});
   const auto error = error_of(loader);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->facts().exit_status, 3);

@@ -88,7 +88,12 @@ std::string expect_all_gone(const std::function<void()>& end, bool kill_it = fal
 }
 
 TEST(EndingsTest, NothingIsLeftOfAProgramThatIsKilled) {
-  EXPECT_EQ(expect_all_gone([] { for (;;) pause(); }, true), "signal 9");
+  EXPECT_EQ(expect_all_gone(
+                [] {
+                  for (;;) pause();
+                },
+                true),
+            "signal 9");
 }
 
 TEST(EndingsTest, NothingIsLeftOfAProgramThatReturns) {
@@ -208,10 +213,10 @@ TEST(EndingsTest, OutputIsNeitherLostNorPrintedTwice) {
               std::printf("before, printf\n");
               std::cout << "before, cout\n";
               const auto talking = Made{3, [](size_t index) {
-                std::printf("sample %zu, printf\n", index);
-                std::cout << "sample " << index << ", cout\n";
-                return static_cast<int64_t>(index);
-              }};
+                                          std::printf("sample %zu, printf\n", index);
+                                          std::cout << "sample " << index << ", cout\n";
+                                          return static_cast<int64_t>(index);
+                                        }};
               {
                 DataLoader loader(talking, {.num_workers = 2});
                 std::printf("between, printf\n");

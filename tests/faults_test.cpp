@@ -58,7 +58,8 @@ TEST(FaultsTest, AnExceptionInGetIsToldWithTypeTextIndexAndWorker) {
       EXPECT_EQ(error.facts().index, 17);
       EXPECT_EQ(error.facts().type_name, "std::domain_error");
       EXPECT_EQ(error.facts().pid, stage->worker.load());
-      EXPECT_THAT(error.what(), HasSubstr("caught std::domain_error at sample index 17: torn page"));
+      EXPECT_THAT(error.what(),
+                  HasSubstr("caught std::domain_error at sample index 17: torn page"));
     }
   }
   expect_whole_epoch(loader, stage);
@@ -82,10 +83,10 @@ TEST(FaultsTest, WithoutWorkersTheExceptionIsTheDatasetsOwn) {
 }
 
 TEST(FaultsTest, SamplesThatDoNotFitTogetherAreNamed) {
-  DataLoader loader(Made{64, [](size_t index) {
-                           return std::pair(at::zeros({index == 17 ? 4 : 3}), int64_t{0});
-                         }},
-                    {.batch_size = 8, .num_workers = 2});
+  DataLoader loader(
+      Made{64,
+           [](size_t index) { return std::pair(at::zeros({index == 17 ? 4 : 3}), int64_t{0}); }},
+      {.batch_size = 8, .num_workers = 2});
   const auto error = error_of(loader);
   ASSERT_TRUE(error);
   EXPECT_THAT(error->what(), HasSubstr("cannot collate field [0] of samples 16 and 17: "
@@ -93,9 +94,10 @@ TEST(FaultsTest, SamplesThatDoNotFitTogetherAreNamed) {
 }
 
 TEST(FaultsTest, AWorkerInitFnThatThrowsIsToldInEveryEpoch) {
-  DataLoader loader(Counting{64}, {.batch_size = 8, .num_workers = 2, .worker_init_fn = [](int64_t) {
-                                     throw std::domain_error("no licence");
-                                   }});
+  DataLoader loader(Counting{64},
+                    {.batch_size = 8, .num_workers = 2, .worker_init_fn = [](int64_t) {
+                       throw std::domain_error("no licence");
+                     }});
   for (int epoch = 0; epoch < 2; ++epoch) {
     const auto error = error_of(loader);
     ASSERT_TRUE(error);

@@ -166,9 +166,8 @@ TEST(FillTest, AnyTypeMayBeThrown) {
 }
 
 TEST(FillTest, ATensorThatNoBatchCanHoldFailsItsRow) {
-  auto fetcher = fetcher_of([](size_t i) {
-    return std::pair(1, i == 1 ? at::Tensor() : at::ones({2}));
-  });
+  auto fetcher =
+      fetcher_of([](size_t i) { return std::pair(1, i == 1 ? at::Tensor() : at::ones({2})); });
   HeapSlot memory;
   for (const std::vector<int64_t>& indices : {Numbers{0, 1}, Numbers{1, 0}, Numbers{1}}) {
     const Slot slot = memory.publish(indices);
@@ -204,9 +203,8 @@ TEST(FillTest, TheLayoutIsKeptFromBatchToBatch) {
 }
 
 TEST(FillTest, ALayoutThatNoLongerFitsIsReplaced) {
-  auto fetcher = fetcher_of([](size_t i) {
-    return at::full({static_cast<int64_t>(i)}, 7, at::kInt);
-  });
+  auto fetcher =
+      fetcher_of([](size_t i) { return at::full({static_cast<int64_t>(i)}, 7, at::kInt); });
   HeapSlot memory;
   for (const int64_t length : {2, 3, 3, 2, 1, 1}) {
     const Slot slot = memory.publish({length, length});

@@ -61,9 +61,8 @@ TEST(FillWholeTest, AnAnswerOfAnotherLengthIsAnError) {
 }
 
 TEST(FillWholeTest, AnExceptionIsAboutTheBatch) {
-  auto fetcher = whole_fetcher_of([](std::span<const size_t>) -> Numbers {
-    throw std::runtime_error("the disk is gone");
-  });
+  auto fetcher = whole_fetcher_of(
+      [](std::span<const size_t>) -> Numbers { throw std::runtime_error("the disk is gone"); });
   HeapSlot memory;
   const Slot slot = memory.publish({1, 2, 3});
   EXPECT_EQ(fill_and_collate(slot, fetcher), SlotStatus::kFailed);

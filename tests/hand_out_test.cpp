@@ -111,8 +111,7 @@ TEST_F(HandOutTest, TensorsMayBeDroppedByAnotherThread) {
 TEST_F(HandOutTest, StringsAreCopiedAndHoldNoSlot) {
   hand_out_batch({3, 0}, [](size_t i) { return std::string(i, 'x') + std::string(1, '\0'); });
   EXPECT_TRUE(is_free());
-  EXPECT_THAT(batch_.take_strings(),
-              ElementsAre(std::string("xxx\0", 4), std::string("\0", 1)));
+  EXPECT_THAT(batch_.take_strings(), ElementsAre(std::string("xxx\0", 4), std::string("\0", 1)));
 }
 
 TEST_F(HandOutTest, StructureComesAlong) {

@@ -19,12 +19,10 @@ namespace {
 
 // Seen with list(DataLoader(range(10), shuffle=True)) after torch.manual_seed(0), and with
 // generator=torch.Generator().manual_seed(42); the workers not persistent, any number of them.
-const std::vector<Numbers> kManualSeed0 = {{6, 7, 1, 4, 2, 0, 9, 8, 3, 5},
-                                           {2, 4, 7, 0, 8, 9, 5, 3, 6, 1},
-                                           {7, 4, 5, 1, 9, 3, 8, 2, 0, 6}};
-const std::vector<Numbers> kGenerator42 = {{6, 5, 4, 0, 8, 9, 2, 1, 3, 7},
-                                           {3, 6, 5, 8, 9, 4, 2, 0, 7, 1},
-                                           {7, 4, 5, 0, 9, 1, 3, 2, 8, 6}};
+const std::vector<Numbers> kManualSeed0 = {
+    {6, 7, 1, 4, 2, 0, 9, 8, 3, 5}, {2, 4, 7, 0, 8, 9, 5, 3, 6, 1}, {7, 4, 5, 1, 9, 3, 8, 2, 0, 6}};
+const std::vector<Numbers> kGenerator42 = {
+    {6, 5, 4, 0, 8, 9, 2, 1, 3, 7}, {3, 6, 5, 8, 9, 4, 2, 0, 7, 1}, {7, 4, 5, 0, 9, 1, 3, 2, 8, 6}};
 
 // For every number of workers, persistent or not.
 void for_all_workers(const std::function<void(DataLoaderOptions)>& check) {

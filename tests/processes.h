@@ -46,7 +46,8 @@ class Shared {
  public:
   static_assert(std::is_trivially_destructible_v<T>);
   Shared() {
-    void* place = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* place =
+        mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (place == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
     value_.reset(new (place) T{}, [](T* value) { munmap(value, sizeof(T)); });
   }

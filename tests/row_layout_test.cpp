@@ -36,11 +36,11 @@ at::Tensor through_a_row(const at::Tensor& tensor) {
   return batch[1].clone();
 }
 
-#define EXPECT_TRAVELS(tensor)                                                     \
-  do {                                                                             \
-    const at::Tensor sent = (tensor);                                              \
-    const at::Tensor came = through_a_row(sent);                                   \
-    EXPECT_EQ(came.scalar_type(), sent.scalar_type());                             \
+#define EXPECT_TRAVELS(tensor)                                                        \
+  do {                                                                                \
+    const at::Tensor sent = (tensor);                                                 \
+    const at::Tensor came = through_a_row(sent);                                      \
+    EXPECT_EQ(came.scalar_type(), sent.scalar_type());                                \
     EXPECT_TRUE(at::equal(came, sent.detach().resolve_conj().resolve_neg())) << came; \
   } while (false)
 
@@ -67,8 +67,8 @@ TEST(RowLayoutTest, NonContiguousTensorsTravel) {
   EXPECT_TRAVELS(base.transpose(0, 1));
   EXPECT_TRAVELS(base.slice(2, 0, 4, 2));
   EXPECT_TRAVELS(base.select(1, 1));
-  EXPECT_TRAVELS(at::arange(16, at::kFloat).view({1, 2, 2, 4}).contiguous(
-      at::MemoryFormat::ChannelsLast));
+  EXPECT_TRAVELS(
+      at::arange(16, at::kFloat).view({1, 2, 2, 4}).contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 TEST(RowLayoutTest, ExpandedTensorsTravel) {
@@ -83,8 +83,7 @@ TEST(RowLayoutTest, TensorsWithoutDimensionsOrElementsTravel) {
 }
 
 TEST(RowLayoutTest, ConjugatedAndNegatedViewsTravel) {
-  const at::Tensor complex =
-      at::complex(at::arange(4, at::kFloat), at::arange(4, 8, at::kFloat));
+  const at::Tensor complex = at::complex(at::arange(4, at::kFloat), at::arange(4, 8, at::kFloat));
   ASSERT_TRUE(complex.conj().is_conj());
   EXPECT_TRAVELS(complex.conj());
   const at::Tensor negated = at::imag(complex.conj());

@@ -83,8 +83,8 @@ static_assert(kIs<std::vector<std::pair<int, std::map<int, Tensor>>>,
                   std::vector<std::pair<Tensor, std::map<int, Tensor>>>>);
 static_assert(kIs<Face, Faces>);
 static_assert(kIs<Plain, std::tuple<Strings, std::vector<Tensor>>>);
-static_assert(kIs<std::pair<Face, Plain>,
-                  std::pair<Faces, std::tuple<Strings, std::vector<Tensor>>>>);
+static_assert(
+    kIs<std::pair<Face, Plain>, std::pair<Faces, std::tuple<Strings, std::vector<Tensor>>>>);
 static_assert(kIs<const Tensor&, Tensor>);
 
 static_assert(!SampleType<const char*> && !SampleType<void*> && !SampleType<std::string_view>);

@@ -68,8 +68,8 @@ class WorkerThread {
     WorkerRecord& me = control_.worker(id_);
     while (control_.stop().load() == 0) {
       const uint32_t seen = control_.published();
-      const auto claim = control_.claim(
-          me, [this](uint32_t rest, uint32_t) { return std::min(rest, at_most_); });
+      const auto claim =
+          control_.claim(me, [this](uint32_t rest, uint32_t) { return std::min(rest, at_most_); });
       if (claim) {
         work(*claim, me);
       } else {
@@ -166,10 +166,10 @@ class SlotLifeTest : public testing::TestWithParam<uint32_t> {
       EXPECT_EQ(failure_of(slot).text, "no " + std::to_string(batch * kStride + 1));
     } else if (batch % kMismatching == 0) {
       ASSERT_EQ(status, SlotStatus::kFailed) << batch;
-      EXPECT_THAT(failure_of(slot).text,
-                  HasSubstr("cannot collate field [1] of samples " +
-                            std::to_string(batch * kStride) + " and " +
-                            std::to_string(batch * kStride + 1) + ": Int ["));
+      EXPECT_THAT(
+          failure_of(slot).text,
+          HasSubstr("cannot collate field [1] of samples " + std::to_string(batch * kStride) +
+                    " and " + std::to_string(batch * kStride + 1) + ": Int ["));
     } else {
       ASSERT_EQ(status, SlotStatus::kReady) << batch;
       check_rows(slot, batch);

@@ -115,9 +115,8 @@ TEST(SlotProtocolTest, OnlyTheBatchThatMainWantsWakesIt) {
 // A worker as it is in worker_loop, but for sleeping: writes each row's index, twice over.
 void work(Control& control, uint32_t id) {
   while (control.stop().load() == 0) {
-    const auto mine = control.claim(control.worker(id), [](uint32_t rest, uint32_t n) {
-      return std::min(rest, n / 4 + 1);
-    });
+    const auto mine = control.claim(
+        control.worker(id), [](uint32_t rest, uint32_t n) { return std::min(rest, n / 4 + 1); });
     if (!mine) {
       std::this_thread::yield();
       continue;

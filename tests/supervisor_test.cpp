@@ -136,8 +136,7 @@ TEST_F(SupervisorTest, AStoppedSupervisorIsEndedToo) {
 }
 
 TEST_F(SupervisorTest, ACopyInAForkedChildEndsNothing) {
-  std::optional<Supervisor> supervisor(std::in_place, control_,
-                                       [](uint32_t) { sleep_for_ever(); });
+  std::optional<Supervisor> supervisor(std::in_place, control_, [](uint32_t) { sleep_for_ever(); });
   ASSERT_TRUE(all_run());
   EXPECT_EQ(in_child([&] { supervisor.reset(); }), "");
   EXPECT_TRUE(supervisor->alive());

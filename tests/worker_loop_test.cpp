@@ -156,7 +156,8 @@ TEST_F(WorkerLoopTest, TheInitFunctionRunsOnceBeforeTheFirstSample) {
     const WorkerInfo info = worker_info().value();
     if (id == 1 && info.id == 1 && info.num_workers == kWorkers) ++*calls;
   };
-  start(1, [=](size_t) { return int64_t{*calls}; }, init);
+  start(
+      1, [=](size_t) { return int64_t{*calls}; }, init);
   const uint32_t first = publish(2);
   const uint32_t second = publish(2);
   ASSERT_EQ(status_of(first), SlotStatus::kReady);

@@ -49,9 +49,8 @@ TEST(WorkerTest, GetLearnsItsWorker) {
 // The seeds of two epochs.
 Numbers seeds(DataLoaderOptions options) {
   options.seed = 11;
-  DataLoader loader(Made{40,
-                         [](size_t) { return static_cast<int64_t>(worker_info().value().seed); }},
-                    options);
+  DataLoader loader(
+      Made{40, [](size_t) { return static_cast<int64_t>(worker_info().value().seed); }}, options);
   Numbers all;
   for (int epoch = 0; epoch < 2; ++epoch) {
     for (const int64_t seed : epoch_of(loader)) all.push_back(seed);
@@ -118,9 +117,9 @@ TEST(WorkerTest, TheInitFunctionRunsOncePerProcess) {
     SCOPED_TRACE(persistent);
     Shared<Inits> inits;
     const int forks = persistent ? 1 : 3;
-    DataLoader loader(Counting{50}, {.num_workers = 3,
-                                     .worker_init_fn = count_in(inits),
-                                     .persistent_workers = persistent});
+    DataLoader loader(
+        Counting{50},
+        {.num_workers = 3, .worker_init_fn = count_in(inits), .persistent_workers = persistent});
     for (int epoch = 1; epoch <= 3; ++epoch) {
       auto it = loader.begin();
       const int calls = 3 * (persistent ? 1 : epoch);
@@ -150,14 +149,13 @@ TEST(WorkerTest, WithoutWorkersTheInitFunctionIsNotCalled) {
 // at::parallel_for would deadlock or misbehave on a thread pool that did not survive the fork.
 TEST(WorkerTest, WorkersComputeOnOneThread) {
   at::mm(at::rand({300, 300}), at::rand({300, 300}));  // starts the program's threads
-  DataLoader loader(Made{4,
-                         [](size_t) {
-                           const at::Tensor product = at::mm(at::ones({300, 300}),
-                                                             at::ones({300, 300}));
-                           return std::tuple(int64_t{at::get_num_threads()},
-                                             product[0][0].item<float>());
-                         }},
-                    {.batch_size = 4, .num_workers = 2});
+  DataLoader loader(
+      Made{4,
+           [](size_t) {
+             const at::Tensor product = at::mm(at::ones({300, 300}), at::ones({300, 300}));
+             return std::tuple(int64_t{at::get_num_threads()}, product[0][0].item<float>());
+           }},
+      {.batch_size = 4, .num_workers = 2});
   auto it = loader.begin();
   auto& [threads, product] = *it;
   EXPECT_EQ(numbers(threads), Numbers(4, 1));

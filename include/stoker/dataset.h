@@ -21,7 +21,8 @@ namespace detail {
 template <class D>
 concept HasSize = requires(D& dataset) {
   { dataset.size() } -> std::convertible_to<size_t>;
-} || requires(D& dataset) {
+}
+|| requires(D& dataset) {
   { *dataset.size() } -> std::convertible_to<size_t>;  // torch::data: an optional
 };
 
@@ -41,9 +42,8 @@ constexpr bool kIsTorchBase<torch::data::datasets::Dataset<Self, Example>> = tru
 template <class D>
 constexpr bool kInheritsGetBatch = false;
 template <class D>
-  requires requires { typename ClassOf<decltype(&D::get_batch)>::type; }
-constexpr bool kInheritsGetBatch<D> =
-    kIsTorchBase<typename ClassOf<decltype(&D::get_batch)>::type>;
+requires requires { typename ClassOf<decltype(&D::get_batch)>::type; }
+constexpr bool kInheritsGetBatch<D> = kIsTorchBase<typename ClassOf<decltype(&D::get_batch)>::type>;
 
 }  // namespace detail
 
@@ -64,10 +64,8 @@ using SampleOf = std::remove_cvref_t<decltype(std::declval<D&>().get(size_t{}))>
 /// and one worker fetches each batch. Compare Python's `__getitems__`.
 template <class D>
 concept BatchedDataset = MapDataset<D> && !detail::kInheritsGetBatch<D> &&
-                         requires(D& dataset, std::span<const size_t> indices) {
-                           {
-                             dataset.get_batch(indices)
-                           } -> std::convertible_to<std::vector<SampleOf<D>>>;
-                         };
+                         requires(D & dataset, std::span<const size_t> indices) {
+  { dataset.get_batch(indices) } -> std::convertible_to<std::vector<SampleOf<D>>>;
+};
 
 }  // namespace stoker

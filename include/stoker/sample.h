@@ -50,7 +50,9 @@ template <class T>
 struct Codec;
 
 template <class T>
-concept Collatable = requires { typename Codec<std::remove_cvref_t<T>>::batch_type; };
+concept Collatable = requires {
+  typename Codec<std::remove_cvref_t<T>>::batch_type;
+};
 
 template <class T>
 constexpr at::ScalarType scalar_type_of() {
@@ -86,7 +88,8 @@ constexpr at::ScalarType scalar_type_of() {
 }
 
 template <class T>
-concept Number = scalar_type_of<T>() != at::ScalarType::Undefined;
+concept Number = scalar_type_of<T>()
+!= at::ScalarType::Undefined;
 
 // A tensor: stacked along a new first dimension.
 template <>
@@ -149,9 +152,8 @@ struct Codec<std::tuple<Ts...>> {
   using batch_type = std::tuple<batch_t<Ts>...>;
   template <class Sink>
   static void flatten(const std::tuple<Ts...>& value, Sink& sink) {
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      (flatten_at(I, std::get<I>(value), sink), ...);
-    }(std::index_sequence_for<Ts...>{});
+    [&]<size_t... I>(std::index_sequence<I...>) { (flatten_at(I, std::get<I>(value), sink), ...); }
+    (std::index_sequence_for<Ts...>{});
   }
   static batch_type gather(BatchLeaves& leaves) { return gather_fields<batch_type, Ts...>(leaves); }
 };
@@ -290,7 +292,9 @@ struct Codec<torch::data::Example<Data, void>> {
 
 // The user's own struct, through SampleTraits.
 template <class T>
-concept HasFields = requires(const T& value) { SampleTraits<T>::fields(value); };
+concept HasFields = requires(const T& value) {
+  SampleTraits<T>::fields(value);
+};
 
 template <class Fields>
 struct FieldsBatch;
@@ -307,7 +311,7 @@ struct BatchTypeOf {
   using type = Default;
 };
 template <class T, class Default>
-  requires requires { typename SampleTraits<T>::batch_type; }
+requires requires { typename SampleTraits<T>::batch_type; }
 struct BatchTypeOf<T, Default> {
   using type = typename SampleTraits<T>::batch_type;
 };
@@ -322,7 +326,8 @@ struct Codec<T> {
     const Fields fields = SampleTraits<T>::fields(value);
     [&]<size_t... I>(std::index_sequence<I...>) {
       (flatten_field<I>(std::get<I>(fields), sink), ...);
-    }(std::make_index_sequence<std::tuple_size_v<Fields>>{});
+    }
+    (std::make_index_sequence<std::tuple_size_v<Fields>>{});
   }
   static batch_type gather(BatchLeaves& leaves) {
     return FieldsBatch<Fields>::template gather<batch_type>(leaves);

@@ -24,9 +24,9 @@ struct WaitStats {
 
 /// What `DataLoader::stats()` tells. Times are wall-clock times.
 struct LoaderStats {
-  int64_t epochs = 0;                      ///< epochs begun
-  WaitStats epoch;                         ///< the current epoch, or the last one
-  WaitStats total;                         ///< all epochs, the current one included
+  int64_t epochs = 0;                       ///< epochs begun
+  WaitStats epoch;                          ///< the current epoch, or the last one
+  WaitStats total;                          ///< all epochs, the current one included
   std::chrono::nanoseconds first_batch{0};  ///< from the start of that epoch to its first batch
 };
 

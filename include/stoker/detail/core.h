@@ -42,7 +42,8 @@ class Fetcher {
 /// loader to be used by one thread at a time, not always the same.
 class LoaderCore {
  public:
-  /// Checks the options, forks the supervisor (unless `num_workers` is 0 or workers do not persist).
+  /// Checks the options, forks the supervisor (unless `num_workers` is 0 or workers do not
+  /// persist).
   LoaderCore(std::unique_ptr<Fetcher> fetcher, DataLoaderOptions options);
   ~LoaderCore();
 
