@@ -10,7 +10,10 @@
 namespace stoker::detail {
 
 BatchSource::BatchSource(const DataLoaderOptions& options, DatasetSize dataset_size)
-    : options_(options), dataset_size_(std::move(dataset_size)), sampler_(make_sampler()) {}
+    : options_(options),
+      dataset_size_(std::move(dataset_size)),
+      size_(dataset_size_()),
+      sampler_(make_sampler()) {}
 
 int64_t BatchSource::known_size() const {
   const auto size = dataset_size_();
@@ -22,7 +25,6 @@ int64_t BatchSource::known_size() const {
   return static_cast<int64_t>(*size);
 }
 
-// Made anew for each epoch, so that a dataset may have grown.
 std::shared_ptr<Sampler<std::vector<int64_t>>> BatchSource::make_sampler() const {
   if (options_.batch_sampler) return options_.batch_sampler;
   std::shared_ptr<Sampler<int64_t>> sampler = options_.sampler;
@@ -36,8 +38,10 @@ std::shared_ptr<Sampler<std::vector<int64_t>>> BatchSource::make_sampler() const
 
 uint64_t BatchSource::begin_epoch() {
   const uint64_t seed = draw_seed(options_.generator);
-  size_ = dataset_size_();
-  sampler_ = make_sampler();
+  if (const auto size = dataset_size_(); size != size_) {  // it may have grown
+    size_ = size;
+    sampler_ = make_sampler();
+  }
   sampler_->reset();
   return seed;
 }

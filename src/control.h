@@ -50,6 +50,12 @@ struct Claim {
   RowRange rows;
 };
 
+// How many batches are in flight.
+struct InFlightLimit {
+  uint32_t usual;
+  uint32_t most;  // while batches are ready within microseconds
+};
+
 class Control {
  public:
   static constexpr uint32_t kMaxSlots = 1 << 14;

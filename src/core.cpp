@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "arrivals.h"
 #include "batch_source.h"
 #include "checked_options.h"
 #include "collate.h"
@@ -34,9 +35,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookAgain = std::chrono::milliseconds(100);
 
-uint32_t most_in_flight(const DataLoaderOptions& options) {
+InFlightLimit in_flight_limit(const DataLoaderOptions& options) {
+  constexpr uint32_t kManyTinyBatches = 64;
   const int64_t batches = options.prefetch_factor.value_or(2) * options.num_workers;
-  return static_cast<uint32_t>(std::max<int64_t>(batches, 1));
+  const auto usual = static_cast<uint32_t>(std::max<int64_t>(batches, 1));
+  return {usual, options.prefetch_factor ? usual : std::max(usual, kManyTinyBatches)};
 }
 
 bool can_pin(bool wanted) {
@@ -56,9 +59,9 @@ class LoaderCore::Impl {
       : options_(checked(std::move(options))),
         fetcher_(std::move(fetcher)),
         source_(options_, [this] { return fetcher_->size(); }),
-        limit_(most_in_flight(options_)),
-        pool_(std::make_shared<SlotPool>(options_.num_workers, limit_)),
-        job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn} {
+        pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit(options_))),
+        job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn},
+        arrivals_(pool_->control(), options_.in_order, in_flight_limit(options_)) {
     if (options_.num_workers == 0) {
       filler_.emplace(*fetcher_, std::nullopt, 0);
     } else if (options_.persistent_workers) {
@@ -112,6 +115,7 @@ class LoaderCore::Impl {
  private:
   Control& control() { return pool_->control(); }
   Slot slot(uint32_t id) { return control().slot(id); }
+  const std::deque<InFlight>& in_flight() const { return arrivals_.in_flight(); }
 
   // --- workers
 
@@ -128,8 +132,8 @@ class LoaderCore::Impl {
 
   // No worker lives: nobody writes to any slot.
   void reclaim_all() {
-    for (const InFlight& one : in_flight_) draining_.push_back(one.slot);
-    in_flight_.clear();
+    for (const InFlight& one : in_flight()) draining_.push_back(one.slot);
+    arrivals_.clear();
     for (const uint32_t id : draining_) {
       slot(id).header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
       pool_->give_back(id);
@@ -141,12 +145,12 @@ class LoaderCore::Impl {
 
   void publish_more() {
     reclaim_drained();
-    while (!exhausted_ && in_flight_.size() < limit_) {
+    while (!exhausted_ && arrivals_.has_room()) {
       if (!draw_batch()) return;
       const auto id = pool_->acquire(pending_->size());
       if (!id) return;
       open(*id);
-      in_flight_.push_back({control().published(), *id});
+      arrivals_.add({control().published(), *id});
       control().publish(*id);
       if (control().has_sleepers()) futex_wake(control().published_word(), 1);
     }
@@ -214,7 +218,7 @@ class LoaderCore::Impl {
   bool next_from_workers(BatchLeaves& batch) {
     if (over_) return end_reached();
     publish_more();
-    if (in_flight_.empty()) {
+    if (in_flight().empty()) {
       if (pending_) fail(out_of_slots());
       return end_reached();
     }
@@ -254,52 +258,21 @@ class LoaderCore::Impl {
     const bool limited = options_.timeout.count() > 0;
     const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                              std::min(options_.timeout, kLongest));
-    if (options_.in_order) {
-      control().want(in_flight_.front().sequence);
-    } else {
-      control().want_any();
-    }
     for (;;) {
-      const uint32_t seen = control().events_word().load(std::memory_order_acquire);
-      const auto ready = find_ready();
-      if (ready != in_flight_.end()) {
-        control().want_nothing();
-        const uint32_t id = ready->slot;
-        in_flight_.erase(ready);
-        return id;
-      }
+      if (const auto id = arrivals_.take(Clock::now())) return *id;
       look_for_trouble();
       const auto left = limited ? deadline - Clock::now() : Clock::duration(kLookAgain);
       if (left.count() <= 0) {
-        throw report_timeout(options_.timeout.count(), busy_workers(control(), in_flight_.front()));
+        throw report_timeout(options_.timeout.count(),
+                             busy_workers(control(), in_flight().front()));
       }
-      futex_wait(control().events_word(), seen, std::min<Clock::duration>(left, kLookAgain));
-      if (control().events_word().load(std::memory_order_acquire) == seen) look_for_supervisor();
+      if (!arrivals_.sleep(std::min<Clock::duration>(left, kLookAgain))) look_for_supervisor();
     }
-  }
-
-  std::deque<InFlight>::iterator find_ready() {
-    // seq_cst: pairs with Control::complete, see Control::want.
-    const auto is_done = [this](const InFlight& one) {
-      return slot(one.slot).header().status.load(std::memory_order_seq_cst) != SlotStatus::kOpen;
-    };
-    if (options_.in_order) {
-      return is_done(in_flight_.front()) ? in_flight_.begin() : in_flight_.end();
-    }
-    auto best = in_flight_.end();
-    for (auto one = in_flight_.begin(); one != in_flight_.end(); ++one) {
-      if (!is_done(*one)) continue;
-      if (best == in_flight_.end() ||
-          slot(one->slot).header().finish_stamp < slot(best->slot).header().finish_stamp) {
-        best = one;
-      }
-    }
-    return best;
   }
 
   // Throws if the batch waited for cannot come any more.
   void look_for_trouble() {
-    if (auto error = find_trouble(control(), in_flight_, options_.in_order)) {
+    if (auto error = find_trouble(control(), in_flight(), options_.in_order)) {
       fail(std::make_exception_ptr(*std::move(error)));
     }
   }
@@ -330,7 +303,7 @@ class LoaderCore::Impl {
 
   // What is in flight is skipped, not waited for.
   void end_epoch() {
-    for (const InFlight& one : in_flight_) {
+    for (const InFlight& one : in_flight()) {
       const Slot s = slot(one.slot);
       s.header().cancelled.store(1, std::memory_order_relaxed);
       const uint32_t rest = s.claim_rest();
@@ -339,7 +312,7 @@ class LoaderCore::Impl {
       }
       draining_.push_back(one.slot);
     }
-    in_flight_.clear();
+    arrivals_.clear();
     pending_.reset();
     source_error_ = nullptr;
     exhausted_ = true;
@@ -356,9 +329,9 @@ class LoaderCore::Impl {
   DataLoaderOptions options_;
   std::unique_ptr<Fetcher> fetcher_;
   BatchSource source_;
-  size_t limit_;
   std::shared_ptr<SlotPool> pool_;
   WorkerJob job_;
+  Arrivals arrivals_;
   std::optional<Supervisor> supervisor_;
   std::optional<Filler> filler_;  // with num_workers = 0
   bool pin_ = false;
@@ -367,7 +340,6 @@ class LoaderCore::Impl {
   uint64_t epoch_seed_ = 0;
   uint64_t position_ = 0;                        // of the next sample to be published
   std::optional<std::vector<int64_t>> pending_;  // drawn, but not published yet
-  std::deque<InFlight> in_flight_;               // published, not handed out; in order
   std::vector<uint32_t> draining_;               // cancelled; workers may still write to them
   bool exhausted_ = true;                        // the sampler has no more for this epoch
   bool over_ = true;

@@ -3,6 +3,9 @@
 #include <ATen/ops/randperm.h>
 #include <stoker/sampler.h>
 
+#include <algorithm>
+#include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -21,8 +24,13 @@ int64_t checked_size(int64_t size) {
   return size;
 }
 
-at::Tensor draw_order(int64_t size, const at::Generator& generator) {
-  return at::randperm(size, generator, at::TensorOptions(at::kLong));
+// Beyond this size, torch::randperm draws 64 bits for each index.
+constexpr int64_t kMostDrawnOneByOne = std::numeric_limits<uint32_t>::max() / 20 - 1;
+
+std::vector<int64_t> draw_order(int64_t size, const at::Generator& generator) {
+  const at::Tensor order = at::randperm(size, generator, at::TensorOptions(at::kLong));
+  const auto* indices = order.const_data_ptr<int64_t>();
+  return {indices, indices + size};
 }
 
 }  // namespace
@@ -45,22 +53,45 @@ void RandomSampler::reset() {
 }
 
 // Not in reset: Python draws at the first key, after whatever the program drew since.
-void RandomSampler::permute() {
-  const at::Generator generator =
-      generator_ ? *generator_ : at::make_generator<at::CPUGeneratorImpl>(detail::draw_seed({}));
-  const at::Tensor order = draw_order(size_, generator);
-  order_.assign(order.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>() + size_);
-  // Python's sampler draws a last, unused permutation when it runs out, and the next epoch's order
-  // depends on it. Drawn here instead, so that an epoch left early changes nothing: how far the
-  // loader had run ahead by then depends on the number of workers.
-  if (generator_) draw_order(size_, *generator_);
+void RandomSampler::begin() {
   fresh_ = false;
+  const auto size = static_cast<size_t>(size_);
+  permuted_ = size;
+  if (generator_) {
+    order_ = draw_order(size_, *generator_);
+    // Python's sampler draws a last, unused permutation when it runs out, and the next epoch's
+    // order depends on it. Drawn here instead, so that an epoch left early changes nothing: how far
+    // the loader had run ahead by then depends on the number of workers.
+    draw_order(size_, *generator_);
+    return;
+  }
+  const uint64_t seed = detail::draw_seed({});
+  if (size_ > kMostDrawnOneByOne) {
+    order_ = draw_order(size_, at::make_generator<at::CPUGeneratorImpl>(seed));
+    return;
+  }
+  order_.resize(size);
+  std::iota(order_.begin(), order_.end(), 0);
+  engine_ = at::mt19937(seed);
+  permuted_ = 0;
+}
+
+// Goes on with the permutation that torch::randperm would draw (Fisher and Yates's), in stretches:
+// the first batch need not wait for millions of indices to be shuffled.
+void RandomSampler::permute_more() {
+  const size_t size = order_.size();
+  const size_t end = std::min(size, permuted_ + std::clamp<size_t>(permuted_, 256, 16384));
+  for (; permuted_ < end; ++permuted_) {
+    if (permuted_ + 1 == size) continue;  // nothing is drawn for the last one
+    std::swap(order_[permuted_], order_[permuted_ + (*engine_)() % (size - permuted_)]);
+  }
 }
 
 std::optional<int64_t> RandomSampler::next() {
-  if (fresh_) permute();
-  if (next_ == size_) return std::nullopt;
-  return order_[static_cast<size_t>(next_++)];
+  if (fresh_) begin();
+  if (next_ == order_.size()) return std::nullopt;
+  if (next_ == permuted_) permute_more();
+  return order_[next_++];
 }
 
 BatchSampler::BatchSampler(std::shared_ptr<Sampler<int64_t>> sampler, int64_t batch_size,

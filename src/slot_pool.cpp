@@ -15,18 +15,18 @@ constexpr uint64_t kSlotBytes = uint64_t{1} << 30;
 uint64_t whole_pages(uint64_t bytes) { return bytes & ~(Slot::kPage - 1); }
 
 // With little address space, every slot is small.
-uint64_t least_bytes(uint32_t num_workers, uint32_t max_in_flight) {
-  return Control::bytes_needed(num_workers, max_in_flight) +
-         (max_in_flight + 2) * Slot::kMinBytes * 2;
+uint64_t least_bytes(uint32_t num_workers, InFlightLimit in_flight) {
+  return Control::bytes_needed(num_workers, in_flight.most) +
+         (in_flight.usual + 2) * Slot::kMinBytes * 2;
 }
 
 }  // namespace
 
-SlotPool::SlotPool(uint32_t num_workers, uint32_t max_in_flight)
-    : region_(kRegionBytes, least_bytes(num_workers, max_in_flight)),
-      control_(Control::create(region_.data(), num_workers, max_in_flight)),
-      max_in_flight_(max_in_flight),
-      used_(Control::bytes_needed(num_workers, max_in_flight)) {}
+SlotPool::SlotPool(uint32_t num_workers, InFlightLimit in_flight)
+    : region_(kRegionBytes, least_bytes(num_workers, in_flight)),
+      control_(Control::create(region_.data(), num_workers, in_flight.most)),
+      usual_in_flight_(in_flight.usual),
+      used_(Control::bytes_needed(num_workers, in_flight.most)) {}
 
 std::optional<uint32_t> SlotPool::acquire(uint64_t num_samples) {
   {
@@ -52,7 +52,7 @@ void SlotPool::give_back(uint32_t slot) {
 // Until a batch has been seen, its size may be anything: half of the region is for the slots that
 // are in flight then. Afterwards, far more than a batch takes costs nothing but address space.
 uint64_t SlotPool::extent_bytes() const {
-  const uint64_t unknown = whole_pages(region_.size() / 2 / (max_in_flight_ + 2));
+  const uint64_t unknown = whole_pages(region_.size() / 2 / (usual_in_flight_ + 2));
   if (batch_bytes_ == 0) return unknown;
   return std::min(unknown, whole_pages(std::max(kSlotBytes, 64 * batch_bytes_)));
 }

@@ -22,8 +22,8 @@ namespace stoker::detail {
 
 class SlotPool : public std::enable_shared_from_this<SlotPool> {
  public:
-  // For a loader with that many workers and at most that many batches in flight.
-  SlotPool(uint32_t num_workers, uint32_t max_in_flight);
+  // For a loader with that many workers and batches in flight.
+  SlotPool(uint32_t num_workers, InFlightLimit in_flight);
 
   Control& control() { return *control_; }
 
@@ -41,7 +41,7 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
 
   Region region_;
   Control* control_;
-  uint32_t max_in_flight_;
+  uint32_t usual_in_flight_;
   uint32_t made_ = 0;
   uint64_t used_;  // bytes of the region given out
   uint64_t batch_bytes_ = 0;

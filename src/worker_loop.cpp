@@ -88,7 +88,7 @@ class Worker {
   // Enough rows to make the claim itself cheap, few enough that the others get their share.
   uint32_t rows_at_once(uint32_t rest) const {
     if (job_.fetcher->whole_batches()) return rest;
-    constexpr double kClaimNanoseconds = 25'000;
+    constexpr double kClaimNanoseconds = 100'000;
     if (sample_ns_ <= 0) return 1;
     return static_cast<uint32_t>(std::clamp<double>(kClaimNanoseconds / sample_ns_, 1, rest));
   }

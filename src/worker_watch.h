@@ -8,16 +8,11 @@
 #include <optional>
 #include <vector>
 
+#include "arrivals.h"
 #include "control.h"
 #include "worker_report.h"
 
 namespace stoker::detail {
-
-// A batch that was published and not handed out yet.
-struct InFlight {
-  uint32_t sequence;
-  uint32_t slot;
-};
 
 // Main only. Why the first of these batches cannot come any more (or, unless `in_order`, why one of
 // them cannot), if a worker is to blame. A batch that was lost further on is told when it is its

@@ -85,6 +85,32 @@ TEST(RandomSamplerTest, DrawsAtTheFirstKeyNotBefore) {
   EXPECT_EQ(sampler.next(), 6);  // as if the epoch's seed had been drawn first
 }
 
+// torch::randperm, whose order is drawn here index by index.
+TEST(RandomSamplerTest, OrdersAnySizeAsRandpermDoes) {
+  for (const int64_t size : {0, 1, 2, 3, 17, 1000, 65537}) {
+    at::manual_seed(size);
+    RandomSampler sampler(size);
+    for (int i = 0; i < 3; ++i) {
+      const at::Generator before = at::detail::getDefaultCPUGenerator().clone();
+      const auto seeded = at::make_generator<at::CPUGeneratorImpl>(detail::draw_seed(before));
+      const at::Tensor order = at::randperm(size, seeded, at::TensorOptions(at::kLong));
+      const auto* indices = order.const_data_ptr<int64_t>();
+      EXPECT_EQ(epoch(sampler), Numbers(indices, indices + size)) << size;
+    }
+  }
+}
+
+TEST(RandomSamplerTest, AnEpochLeftEarlyChangesNoLaterOne) {
+  const auto second_epoch = [](int taken) {
+    at::manual_seed(3);
+    RandomSampler sampler(10);
+    sampler.reset();
+    for (int i = 0; i < taken; ++i) EXPECT_TRUE(sampler.next());
+    return epoch(sampler);
+  };
+  EXPECT_EQ(second_epoch(1), second_epoch(10));
+}
+
 TEST(RandomSamplerTest, AGeneratorLeavesTheDefaultOneAlone) {
   at::manual_seed(5);
   RandomSampler sampler(10, at::make_generator<at::CPUGeneratorImpl>(1));

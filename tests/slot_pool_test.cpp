@@ -16,7 +16,9 @@
 namespace stoker::detail {
 namespace {
 
-auto make_pool(uint32_t max_in_flight = 4) { return std::make_shared<SlotPool>(2, max_in_flight); }
+auto make_pool(uint32_t in_flight = 4) {
+  return std::make_shared<SlotPool>(2, InFlightLimit{in_flight, in_flight});
+}
 
 TEST(SlotPoolTest, EverySlotIsMemoryOfItsOwn) {
   const auto pool = make_pool();

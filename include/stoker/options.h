@@ -57,7 +57,8 @@ struct DataLoaderOptions {
   /// Short for a `generator` of the loader's own with this seed. Excludes `generator`.
   std::optional<uint64_t> seed = std::nullopt;
 
-  /// Batches in flight per worker; 2 if absent, at least 1. Needs workers.
+  /// Batches in flight per worker, at least 1. If absent 2, and more while batches are ready within
+  /// microseconds: as many as are made in a millisecond, at most 64 in all. Needs workers.
   std::optional<int64_t> prefetch_factor = std::nullopt;
 
   /// Keep the workers, and their copy of the dataset, from one epoch to the next. Unlike Python's

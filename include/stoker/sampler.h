@@ -2,7 +2,9 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/MT19937RNGEngine.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,7 +17,7 @@ namespace stoker {
 /// Compare `torch.utils.data.Sampler`.
 ///
 /// Process safety: used in the main process only, by the thread that iterates over the loader.
-/// The loader runs ahead of its consumer, by `prefetch_factor * num_workers` batches.
+/// The loader runs ahead of its consumer; how far, see `prefetch_factor`.
 template <class Key>
 class Sampler {
  public:
@@ -48,8 +50,8 @@ class SequentialSampler final : public Sampler<int64_t> {
 
 /// A random permutation of 0 .. size - 1, a new one each epoch, in exactly the order of
 /// `torch.utils.data.RandomSampler`: with a generator it is drawn from that one; without, a seed
-/// is drawn from torch's default generator. Either way, all that a whole epoch draws is drawn at
-/// its first `next`, also if the epoch is left early.
+/// is drawn from torch's default generator. Either way, all that a whole epoch draws from there is
+/// drawn at its first `next`, also if the epoch is left early.
 class RandomSampler final : public Sampler<int64_t> {
  public:
   /// Throws `std::invalid_argument` if `size` is negative. Size 0 is an empty epoch (Python
@@ -61,13 +63,16 @@ class RandomSampler final : public Sampler<int64_t> {
   std::optional<int64_t> size() const override { return size_; }
 
  private:
-  void permute();
+  void begin();
+  void permute_more();
 
   int64_t size_;
   std::optional<at::Generator> generator_;
   std::vector<int64_t> order_;
-  int64_t next_ = 0;
-  bool fresh_ = true;  // no order has been drawn for this epoch
+  std::optional<at::mt19937> engine_;  // of the permutation
+  size_t permuted_ = 0;                // as far as order_ is
+  size_t next_ = 0;
+  bool fresh_ = true;  // nothing has been drawn for this epoch
 };
 
 /// Groups the indices of another sampler. Compare `torch.utils.data.BatchSampler`.
