@@ -37,6 +37,7 @@ uint32_t Filler::fill(Slot slot, RowRange rows, std::atomic<uint32_t>& current) 
   const auto run = [&] {
     return fetcher_.whole_batches() ? fill_whole(slot, rows) : fill_one_by_one(slot, rows, current);
   };
+  writer_.reset();
   bool ok = run();
   if (random_.surprised()) {
     error_ = nullptr;
@@ -106,18 +107,28 @@ void Filler::fail(Slot slot, uint32_t row, std::optional<size_t> index) {
 }
 
 void Filler::store(Slot slot, uint32_t row, const FlatSample& sample) {
-  auto layout = slot.fixed_layout();
-  if (!layout) layout = fix_layout(slot, sample);
-  if (!layout || !RowLayout(slot.at(*layout)).matches(sample)) {
+  RowWriter* writer = this->writer(slot, sample);
+  if (writer == nullptr || !writer->matches(sample)) {
     spill(slot, row, sample);
     return;
   }
-  if (!write_row(sample, RowLayout(slot.at(*layout)), slot, slot.at(slot.rows_begin()),
-                 slot.num_samples(), row)) {
+  if (!writer->write(sample, row)) {
     throw std::length_error("stoker: the strings of the batch do not fit its slot of " +
                             std::to_string(slot.bytes()) + " bytes; use a smaller batch_size");
   }
   set_state(slot, row, RowState::kInRows);
+}
+
+// Nothing while no layout is fixed.
+RowWriter* Filler::writer(Slot slot, const FlatSample& sample) {
+  if (!writer_) {
+    auto layout = slot.fixed_layout();
+    if (!layout) layout = fix_layout(slot, sample);
+    if (!layout) return nullptr;
+    writer_.emplace(RowLayout(slot.at(*layout)), slot, slot.at(slot.rows_begin()),
+                    slot.num_samples());
+  }
+  return &*writer_;
 }
 
 // The first sample of a batch to be finished says what its rows look like. Returns the layout that
@@ -161,7 +172,8 @@ void Filler::spill(Slot slot, uint32_t row, const FlatSample& sample) {
   const auto record = data ? slot.allocate(bytes.size() + *data) : std::nullopt;
   if (record) {
     std::memcpy(slot.at(*record), bytes.data(), bytes.size());
-    if (write_row(sample, layout, slot, slot.at(*record + bytes.size()), 1, 0)) {
+    RowWriter writer(layout, slot, slot.at(*record + bytes.size()), 1);
+    if (writer.matches(sample) && writer.write(sample, 0)) {
       slot.records()[row] = *record;
       set_state(slot, row, RowState::kSpilled);
       return;

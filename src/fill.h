@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "randomness.h"
+#include "row_writer.h"
 #include "slot.h"
 
 namespace stoker::detail {
@@ -40,6 +41,7 @@ class Filler {
   void prepare(Slot slot, uint32_t row);
   void store(Slot slot, uint32_t row, const FlatSample& sample);
   void fail(Slot slot, uint32_t row, std::optional<size_t> index);
+  RowWriter* writer(Slot slot, const FlatSample& sample);
   std::optional<uint64_t> fix_layout(Slot slot, const FlatSample& sample);
   LayoutState write_layout(Slot slot, const FlatSample& sample);
   void spill(Slot slot, uint32_t row, const FlatSample& sample);
@@ -48,6 +50,7 @@ class Filler {
   std::optional<int64_t> worker_id_;
   int64_t num_workers_;
   SampleRandomness random_;
+  std::optional<RowWriter> writer_;  // of the batch being filled, once its layout is fixed
   std::exception_ptr error_;
 };
 

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "row_layout.h"
 
-#include <ATen/ops/from_blob.h>
-#include <c10/core/GradMode.h>
-
 #include <cstring>
 #include <sstream>
 #include <stdexcept>
-
-#include "stream_copy.h"
 
 namespace stoker::detail {
 
 using Kind = FlatSample::Kind;
 
-namespace {
-
 bool is_plain(const at::Tensor& t) {
   return t.defined() && t.device().is_cpu() && !t.is_nested() && t.layout() == at::kStrided &&
          !t.is_quantized();
 }
+
+namespace {
 
 std::string what_is_wrong(const at::Tensor& t) {
   if (!t.defined()) return "is an undefined tensor";
@@ -70,33 +65,6 @@ RowLayout::Leaf layout_of(const FlatSample::Leaf& leaf) {
 template <class T>
 const T* inside(const std::byte* base, uint64_t offset) {
   return reinterpret_cast<const T*>(base + offset);
-}
-
-// Rows of which a batch fills most of a cache shared by all cores.
-bool is_large(uint64_t row_bytes, uint64_t n) {
-  return row_bytes >= (128 << 10) && row_bytes * n >= (8 << 20);
-}
-
-void write_tensor(const at::Tensor& tensor, std::byte* row, uint64_t bytes, uint64_t n) {
-  if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
-    if (is_large(bytes, n)) {
-      stream_copy(row, static_cast<const std::byte*>(tensor.const_data_ptr()), bytes);
-    } else if (bytes > 0) {
-      std::memcpy(row, tensor.const_data_ptr(), bytes);
-    }
-    return;
-  }
-  const c10::NoGradGuard no_grad;
-  at::from_blob(row, tensor.sizes(), at::TensorOptions(tensor.scalar_type())).copy_(tensor);
-}
-
-bool write_string(std::string_view text, Slot slot, std::byte* row) {
-  const auto place = slot.allocate(text.size());
-  if (!place) return false;
-  std::memcpy(slot.at(*place), text.data(), text.size());
-  const StringRow entry{*place, text.size()};
-  std::memcpy(row, &entry, sizeof entry);
-  return true;
 }
 
 }  // namespace
@@ -191,28 +159,6 @@ std::optional<uint64_t> RowLayout::rows_bytes(uint64_t n) const {
     if (bytes > kMost) return std::nullopt;
   }
   return bytes;
-}
-
-bool write_row(const FlatSample& sample, const RowLayout& layout, Slot slot, std::byte* rows,
-               uint64_t n, uint64_t row) {
-  const auto leaves = layout.leaves();
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    const FlatSample::Leaf& leaf = sample.leaves()[i];
-    std::byte* at = rows + row * leaves[i].row_bytes;
-    switch (leaf.kind) {
-      case Kind::kTensor:
-        write_tensor(*leaf.tensor, at, leaves[i].row_bytes, n);
-        break;
-      case Kind::kNumber:
-        std::memcpy(at, leaf.number.data(), leaf.number_bytes);
-        break;
-      case Kind::kString:
-        if (!write_string(leaf.text, slot, at)) return false;
-        break;
-    }
-    rows += align64(leaves[i].row_bytes * n);
-  }
-  return true;
 }
 
 void copy_row(const RowLayout& layout, const std::byte* from, std::byte* rows, uint64_t n,

@@ -53,7 +53,7 @@ class RowLayout {
   std::string_view path(const Leaf& leaf) const;
   std::string_view structure() const;
 
-  // Whether the sample's rows are those of this layout. Cheap: asked for every sample.
+  // Whether the sample's rows are those of this layout.
   bool matches(const FlatSample& sample) const;
   // The same leaves and structure; whatever their names.
   bool operator==(const RowLayout& other) const;
@@ -76,9 +76,8 @@ class RowLayout {
   const std::byte* bytes_;
 };
 
-// Writes a sample that matches the layout as row `row` of n. False if the slot's open end is full.
-bool write_row(const FlatSample& sample, const RowLayout& layout, Slot slot, std::byte* rows,
-               uint64_t n, uint64_t row);
+// Whether a batch can hold it: a dense tensor on the CPU, not quantized.
+bool is_plain(const at::Tensor& tensor);
 
 // Copies the only row of `from` to row `row` of n.
 void copy_row(const RowLayout& layout, const std::byte* from, std::byte* rows, uint64_t n,

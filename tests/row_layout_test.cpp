@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "row_writer.h"
 #include "slot_memory.h"
 
 namespace stoker::detail {
@@ -15,101 +16,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-// The tensor as row 1 of 3, between others; then what came out. The rows are compared too.
-at::Tensor through_a_row(const at::Tensor& tensor) {
-  const auto bytes = encoded(tensor);
-  const RowLayout layout(bytes.data());
-  HeapSlot memory(Slot::kMinBytes + 2 * (layout.rows_bytes(3).value() & ~(Slot::kPage - 1)));
-  const Slot slot = memory.publish({0, 1, 2});
-  EXPECT_TRUE(layout.matches(flat(tensor)));
-  const at::Tensor zeros = at::zeros(tensor.sizes(), tensor.scalar_type());
-  std::byte* rows = slot.at(slot.rows_begin());
-  for (uint64_t row = 0; row < 3; ++row) {
-    EXPECT_TRUE(write_row(flat(row == 1 ? tensor : zeros), layout, slot, rows, 3, row));
-  }
-  std::vector<int64_t> sizes = {3};
-  sizes.insert(sizes.end(), layout.sizes(layout.leaves()[0]).begin(),
-               layout.sizes(layout.leaves()[0]).end());
-  const at::Tensor batch = at::from_blob(rows, sizes, layout.leaves()[0].dtype);
-  EXPECT_TRUE(at::equal(batch[0], zeros) && at::equal(batch[2], zeros)) << "row 1 is too long";
-  return batch[1].clone();
-}
-
-#define EXPECT_TRAVELS(tensor)                                                        \
-  do {                                                                                \
-    const at::Tensor sent = (tensor);                                                 \
-    const at::Tensor came = through_a_row(sent);                                      \
-    EXPECT_EQ(came.scalar_type(), sent.scalar_type());                                \
-    EXPECT_TRUE(at::equal(came, sent.detach().resolve_conj().resolve_neg())) << came; \
-  } while (false)
-
-TEST(RowLayoutTest, EveryDtypeTravels) {
-  for (const at::ScalarType dtype :
-       {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kFloat, at::kDouble,
-        at::kBFloat16, at::kBool, at::kComplexFloat, at::kComplexDouble}) {
-    SCOPED_TRACE(dtype);
-    EXPECT_TRAVELS(at::arange(1, 13, at::kInt).view({3, 4}).to(dtype));
-  }
-}
-
-TEST(RowLayoutTest, DtypesOfFewOperationsTravel) {
-  for (const at::ScalarType dtype : {at::kUInt16, at::kUInt32, at::kUInt64}) {
-    const at::Tensor came = through_a_row(at::arange(1, 7, at::kInt).to(dtype));
-    EXPECT_EQ(came.scalar_type(), dtype);
-    EXPECT_TRUE(at::equal(came.to(at::kLong), at::arange(1, 7, at::kLong))) << dtype;
-  }
-}
-
-TEST(RowLayoutTest, NonContiguousTensorsTravel) {
-  const at::Tensor base = at::arange(24, at::kFloat).view({2, 3, 4});
-  EXPECT_TRAVELS(base.permute({2, 0, 1}));
-  EXPECT_TRAVELS(base.transpose(0, 1));
-  EXPECT_TRAVELS(base.slice(2, 0, 4, 2));
-  EXPECT_TRAVELS(base.select(1, 1));
-  EXPECT_TRAVELS(
-      at::arange(16, at::kFloat).view({1, 2, 2, 4}).contiguous(at::MemoryFormat::ChannelsLast));
-}
-
-TEST(RowLayoutTest, ExpandedTensorsTravel) {
-  EXPECT_TRAVELS(at::arange(3, at::kInt).view({3, 1}).expand({3, 5}));
-  EXPECT_TRAVELS(at::full({}, 7, at::kLong).expand({2, 2}));
-}
-
-TEST(RowLayoutTest, TensorsWithoutDimensionsOrElementsTravel) {
-  EXPECT_TRAVELS(at::full({}, 2.5, at::kDouble));
-  EXPECT_TRAVELS(at::empty({0}, at::kFloat));
-  EXPECT_TRAVELS(at::empty({3, 0, 2}, at::kBool));
-}
-
-TEST(RowLayoutTest, ConjugatedAndNegatedViewsTravel) {
-  const at::Tensor complex = at::complex(at::arange(4, at::kFloat), at::arange(4, 8, at::kFloat));
-  ASSERT_TRUE(complex.conj().is_conj());
-  EXPECT_TRAVELS(complex.conj());
-  const at::Tensor negated = at::imag(complex.conj());
-  ASSERT_TRUE(negated.is_neg());
-  EXPECT_TRAVELS(negated);
-  EXPECT_TRAVELS(at::full({}, c10::complex<float>(1, 2), at::kComplexFloat).conj());
-}
-
-TEST(RowLayoutTest, OfAViewOnlyItsOwnBytesTravel) {
-  const at::Tensor storage = at::arange(1 << 20, at::kFloat);
-  const auto bytes = encoded(storage.slice(0, 1000, 1004));
-  EXPECT_EQ(RowLayout(bytes.data()).rows_bytes(1), 64u);
-  EXPECT_TRAVELS(storage.slice(0, 1000, 1004));
-}
-
-TEST(RowLayoutTest, TensorsThatRequireGradTravelWithoutTheirHistory) {
-  const at::Tensor leaf = at::arange(4, at::kFloat).requires_grad_();
-  EXPECT_TRAVELS(leaf);
-  EXPECT_TRAVELS((leaf * 2).view({2, 2}).t());
-  EXPECT_FALSE(through_a_row(leaf).requires_grad());
-}
-
-TEST(RowLayoutTest, RowsTooLargeForTheCacheTravel) {
-  // 3 rows of 4 MB, off by a few bytes from every boundary.
-  EXPECT_TRAVELS(at::arange((1 << 20) - 3, at::kInt).slice(0, 1));
-}
 
 TEST(RowLayoutTest, TellsLeavesPathsAndSizes) {
   const std::tuple sample(at::zeros({2, 3}), int16_t{4}, std::string("text"));
@@ -213,7 +119,8 @@ TEST(RowLayoutTest, CopiesOneRowAmongOthers) {
   const auto bytes = encoded(sample);
   const RowLayout layout(bytes.data());
   std::vector<std::byte> one(*layout.rows_bytes(1)), rows(*layout.rows_bytes(3));
-  ASSERT_TRUE(write_row(flat(sample), layout, slot, one.data(), 1, 0));
+  RowWriter writer(layout, slot, one.data(), 1);
+  ASSERT_TRUE(writer.matches(flat(sample)) && writer.write(flat(sample), 0));
   copy_row(layout, one.data(), rows.data(), 3, 2);
   EXPECT_EQ(reinterpret_cast<const int32_t*>(rows.data())[2], 42);
   const std::byte* chars = rows.data() + 64;
@@ -244,17 +151,6 @@ TEST(RowLayoutTest, RefusesWhatNoBatchCanHoldAndNamesTheField) {
 TEST(RowLayoutTest, ASampleThatIsOneTensorHasNoFieldToName) {
   EXPECT_EQ(text_of<std::invalid_argument>([] { encoded(at::Tensor()); }),
             "stoker: the sample is an undefined tensor");
-}
-
-TEST(RowLayoutTest, StringsGoToTheOpenEndUntilItIsFull) {
-  HeapSlot memory;
-  const Slot slot = memory.publish({0, 1});
-  const std::string text(slot.bytes() / 4 + 1, 'x');
-  const auto bytes = encoded(text);
-  const RowLayout layout(bytes.data());
-  std::byte* rows = slot.at(slot.rows_begin());
-  EXPECT_TRUE(write_row(flat(text), layout, slot, rows, 2, 0));
-  EXPECT_FALSE(write_row(flat(text), layout, slot, rows, 2, 1));
 }
 
 }  // namespace

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "row_writer.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+
+#include <cstring>
+
+#include "stream_copy.h"
+
+namespace stoker::detail {
+
+using Kind = FlatSample::Kind;
+
+namespace {
+
+// Rows of which a batch fills most of a cache shared by all cores.
+bool is_large(uint64_t row_bytes, uint64_t n) {
+  return row_bytes >= (128 << 10) && row_bytes * n >= (8 << 20);
+}
+
+bool write_string(std::string_view text, Slot slot, std::byte* row) {
+  const auto place = slot.allocate(text.size());
+  if (!place) return false;
+  std::memcpy(slot.at(*place), text.data(), text.size());
+  const StringRow entry{*place, text.size()};
+  std::memcpy(row, &entry, sizeof entry);
+  return true;
+}
+
+}  // namespace
+
+RowWriter::RowWriter(const RowLayout& layout, Slot slot, std::byte* rows, uint64_t n)
+    : layout_(layout), slot_(slot) {
+  for (const RowLayout::Leaf& leaf : layout.leaves()) {
+    columns_.push_back({leaf.kind, leaf.dtype, leaf.row_bytes, layout.sizes(leaf), rows,
+                        is_large(leaf.row_bytes, n), std::nullopt});
+    rows += align64(leaf.row_bytes * n);
+  }
+}
+
+bool RowWriter::matches(const FlatSample& sample) {
+  const auto& leaves = sample.leaves();
+  if (leaves.size() != columns_.size() || layout_.structure() != sample.structure()) return false;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (leaves[i].kind != columns_[i].kind) return false;
+    if (leaves[i].kind == Kind::kNumber && leaves[i].dtype != columns_[i].dtype) return false;
+    if (leaves[i].kind == Kind::kTensor && !matches(*leaves[i].tensor, columns_[i])) return false;
+  }
+  return true;
+}
+
+bool RowWriter::matches(const at::Tensor& tensor, Column& column) {
+  if (tensor.key_set() != column.plain_keys) {
+    if (!is_plain(tensor)) return false;
+    column.plain_keys = tensor.key_set();
+    column.resolved = !tensor.is_conj() && !tensor.is_neg();
+  }
+  return tensor.scalar_type() == column.dtype && tensor.sizes() == column.sizes;
+}
+
+bool RowWriter::write(const FlatSample& sample, uint64_t row) const {
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const FlatSample::Leaf& leaf = sample.leaves()[i];
+    std::byte* at = columns_[i].begin + row * columns_[i].row_bytes;
+    switch (leaf.kind) {
+      case Kind::kTensor:
+        write(*leaf.tensor, columns_[i], at);
+        break;
+      case Kind::kNumber:
+        std::memcpy(at, leaf.number.data(), leaf.number_bytes);
+        break;
+      case Kind::kString:
+        if (!write_string(leaf.text, slot_, at)) return false;
+        break;
+    }
+  }
+  return true;
+}
+
+void RowWriter::write(const at::Tensor& tensor, const Column& column, std::byte* row) {
+  if (!column.resolved || !tensor.is_contiguous()) {
+    const c10::NoGradGuard no_grad;
+    at::from_blob(row, tensor.sizes(), at::TensorOptions(tensor.scalar_type())).copy_(tensor);
+  } else if (column.streamed) {
+    stream_copy(row, static_cast<const std::byte*>(tensor.const_data_ptr()), column.row_bytes);
+  } else if (column.row_bytes > 0) {
+    std::memcpy(row, tensor.const_data_ptr(), column.row_bytes);
+  }
+}
+
+}  // namespace stoker::detail

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Writes samples to the rows of a batch: the collation, one sample at a time. What all rows have in
+// common is looked up once, since a tiny sample takes less than a microsecond in all.
+//
+// Process safety: a worker only writes rows that it has claimed.
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+#include <stoker/detail/flat_sample.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "row_layout.h"
+#include "slot.h"
+
+namespace stoker::detail {
+
+class RowWriter {
+ public:
+  // For `n` rows of this layout, which is fixed, at `rows`.
+  RowWriter(const RowLayout& layout, Slot slot, std::byte* rows, uint64_t n);
+
+  // Whether the sample's row is one of these.
+  bool matches(const FlatSample& sample);
+  // Writes a sample that matches. False if the slot's open end is full.
+  bool write(const FlatSample& sample, uint64_t row) const;
+
+ private:
+  // The rows of one leaf.
+  struct Column {
+    FlatSample::Kind kind;
+    at::ScalarType dtype;
+    uint64_t row_bytes;
+    at::IntArrayRef sizes;
+    std::byte* begin;
+    bool streamed;
+    // Those of the last tensor that was dense and on the CPU: another with the same keys is too.
+    std::optional<c10::DispatchKeySet> plain_keys;
+    bool resolved = false;  // such a tensor's bytes are its values: neither conjugated nor negated
+  };
+
+  static bool matches(const at::Tensor& tensor, Column& column);
+  static void write(const at::Tensor& tensor, const Column& column, std::byte* row);
+
+  RowLayout layout_;
+  Slot slot_;
+  c10::SmallVector<Column, 4> columns_;
+};
+
+}  // namespace stoker::detail
