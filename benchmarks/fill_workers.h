@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <sched.h>
 #include <semaphore.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -142,13 +143,25 @@ class FillWorkers {
       const int64_t batch = shared_->next_batch++;
       const int64_t own_slot = 1 + 2 * worker + turn % 2;
       const int64_t slot = job_.copies() ? batch % slots_.count() : own_slot;
-      if (job_.copies()) wait(shared_->free[slot]);
+      if (job_.copies()) wait_for_turn(batch, slot);
       if (job_.copies() && shared_->stop) return;
       fill(batch, slot);
       count(batch, slot);
       if (job_.copies()) sem_post(&shared_->filled[slot]);
     }
   }
+
+  // A worker that was held up may find another waiting for the same slot, a round ahead of it.
+  void wait_for_turn(int64_t batch, int64_t slot) {
+    for (;;) {
+      wait(shared_->free[slot]);
+      if (shared_->batch_in[slot] == before(batch) || shared_->stop) return;
+      sem_post(&shared_->free[slot]);
+      sched_yield();
+    }
+  }
+  // The batch that the slot holds before this one.
+  int64_t before(int64_t batch) const { return std::max<int64_t>(batch - slots_.count(), -1); }
 
   void fill_first_batch() {
     const int64_t total = rows(0);
