@@ -33,6 +33,10 @@ void check_ranges(const DataLoaderOptions& o) {
           kMostWorkers, " are possible, and one or two per core are usual");
   require(o.timeout.count() >= 0 && std::isfinite(o.timeout.count()), "timeout is ",
           o.timeout.count(), " s; it must be 0 (no limit) or more");
+  require(o.max_restarts >= 0 && o.max_restarts <= kMost, "max_restarts is ", o.max_restarts,
+          "; it must be 0 (report every death) or more");
+  require(o.sample_timeout.count() >= 0 && std::isfinite(o.sample_timeout.count()),
+          "sample_timeout is ", o.sample_timeout.count(), " s; it must be 0 (no limit) or more");
   if (o.prefetch_factor) {
     require(*o.prefetch_factor >= 1, "prefetch_factor is ", *o.prefetch_factor,
             "; it must be 1 or more");
@@ -59,6 +63,10 @@ void check_without_workers(const DataLoaderOptions& o) {
   if (o.num_workers > 0) return;
   require(o.timeout.count() == 0, "timeout is ", o.timeout.count(),
           " s with num_workers = 0, where nothing can time out; remove it, or use workers");
+  require(o.max_restarts == 0, "max_restarts is ", o.max_restarts,
+          " with num_workers = 0, where nothing can be restarted; remove it, or use workers");
+  require(o.sample_timeout.count() == 0, "sample_timeout is ", o.sample_timeout.count(),
+          " s with num_workers = 0, where nothing can be killed; remove it, or use workers");
   require(!o.prefetch_factor, "prefetch_factor is ", o.prefetch_factor.value_or(0),
           " with num_workers = 0, where nothing is prefetched; remove it, or use workers");
 }

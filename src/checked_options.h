@@ -7,7 +7,7 @@
 
 namespace stoker::detail {
 
-constexpr int64_t kMostWorkers = 4096;
+constexpr int64_t kMostWorkers = 4096;   // Slot::kMostWorkers
 constexpr int64_t kMostInFlight = 8192;  // batches; half of Control::kMaxSlots
 
 // The options, with a generator made of the seed. Throws std::invalid_argument for what the

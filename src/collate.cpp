@@ -12,14 +12,10 @@ namespace stoker::detail {
 
 namespace {
 
-RowState state_of(Slot slot, uint64_t row) {
-  return slot.states()[row].load(std::memory_order_relaxed);
-}
-
 const std::byte* layout_bytes(Slot slot, uint64_t row) {
   // A sample lies in its row only where a layout was fixed.
-  return slot.at(state_of(slot, row) == RowState::kSpilled ? slot.records()[row]
-                                                           : slot.fixed_layout().value());
+  return slot.at(slot.state(row) == RowState::kSpilled ? slot.records()[row]
+                                                       : slot.fixed_layout().value());
 }
 
 std::string field(const RowLayout& layout, const RowLayout::Leaf& leaf) {
@@ -84,7 +80,7 @@ SlotStatus gather_spilled(Slot slot, std::optional<int64_t> worker_id) {
                     std::to_string(slot.bytes()) + " bytes; use a smaller batch_size");
   }
   for (uint64_t row = 0; row < n; ++row) {
-    if (state_of(slot, row) != RowState::kSpilled) continue;
+    if (slot.state(row) != RowState::kSpilled) continue;
     const uint64_t record = slot.records()[row];
     copy_row(first, slot.at(record + first.encoded_bytes()), slot.at(*rows), n, row);
   }
@@ -101,7 +97,7 @@ SlotStatus collate(Slot slot, std::optional<int64_t> worker_id) {
   if (header.cancelled.load(std::memory_order_relaxed) != 0) return SlotStatus::kReady;
   bool spilled = false;
   for (uint64_t row = 0; row < slot.num_samples(); ++row) {
-    switch (state_of(slot, row)) {
+    switch (slot.state(row)) {
       case RowState::kFailed:
         header.failure = slot.records()[row];
         return SlotStatus::kFailed;
@@ -109,7 +105,8 @@ SlotStatus collate(Slot slot, std::optional<int64_t> worker_id) {
         spilled = true;
         break;
       case RowState::kInRows:
-      case RowState::kPending:  // behind a failed row, which is found first
+      case RowState::kSkipped:  // there is a failed row, which is found as well
+      case RowState::kPending:  // none is left by now
         break;
     }
   }

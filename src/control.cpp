@@ -47,7 +47,7 @@ std::atomic<uint32_t>* Control::ring() {
 Slot Control::slot(uint32_t id) {
   const Extent& extent = inside<Extent>(this, kExtentsAt)[id];
   return {inside<std::byte>(this, extent.offset.load(std::memory_order_relaxed)),
-          extent.bytes.load(std::memory_order_relaxed)};
+          extent.bytes.load(std::memory_order_relaxed), num_workers_};
 }
 
 void Control::set_extent(uint32_t slot, Extent&& extent) {
@@ -70,6 +70,20 @@ bool Control::complete(Slot slot, uint32_t sequence, SlotStatus status) {
   if (wanted != kAny && wanted != sequence) return false;
   events_.fetch_add(1, std::memory_order_release);
   return true;
+}
+
+void WorkerRecord::renew() {
+  state.store(WorkerState::kNone, std::memory_order_relaxed);
+  pid.store(0, std::memory_order_relaxed);
+  claim.store(kIdle, std::memory_order_relaxed);
+  progress.since.store(0, std::memory_order_relaxed);
+  overdue.store(false, std::memory_order_relaxed);
+}
+
+void Control::disown(uint32_t worker) {
+  for_each_open(
+      [&](const Claim& batch) { slot(batch.slot).disown(Slot::worker(batch.sequence, worker)); });
+  this->worker(worker).renew();
 }
 
 void Control::reset() {

@@ -7,6 +7,7 @@
 // Process safety: main publishes; workers claim; the supervisor reports deaths. A batch has a
 // sequence number, which is also the generation of its slot; numbers wrap at 2^32.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,22 @@ enum class WorkerState : uint32_t {
   kNoFork,      // could not be forked; wait_status is the errno
 };
 
-// Written by its worker, but for state, pid and wait_status.
+// Why a dead worker was not replaced.
+enum class Final : uint32_t {
+  kNoRestarts,     // nobody wanted it
+  kRestartsSpent,  // max_restarts replacements were made in this epoch
+  kKilledTwice,    // its sample had ended another worker before
+};
+
+// What a worker is doing just now.
+struct Progress {
+  std::atomic<uint32_t> row{0};
+  // When it began this row, in nanoseconds of the steady clock; 0 between rows, and if nobody asks
+  // (Control::set_timed).
+  std::atomic<int64_t> since{0};
+};
+
+// Written by its worker, but for state, pid, wait_status and overdue.
 struct WorkerRecord {
   static constexpr uint64_t kIdle = ~uint64_t{0};
 
@@ -34,9 +50,16 @@ struct WorkerRecord {
   // What it is working on, or about to claim: written before the claim, so that a death at any
   // point can be told from it. slot << 32 | sequence; kIdle if nothing.
   std::atomic<uint64_t> claim{kIdle};
-  std::atomic<uint32_t> row{0};
+  Progress progress;
+  // Set by the supervisor: it ended the worker for taking too long over one sample.
+  std::atomic<bool> overdue{false};
+  // .. and why it was not replaced.
+  std::atomic<Final> final{Final::kNoRestarts};
   char type_name[256] = {};
   char text[2048] = {};
+
+  // Supervisor only, before it forks a replacement.
+  void renew();
 };
 
 struct Extent {
@@ -102,6 +125,18 @@ class Control {
 
   std::atomic<uint32_t>& stop() { return stop_; }
 
+  // Supervisor only, of a worker that is dead and will be replaced: what it had claimed and not
+  // finished is nobody's again, and its record is as new.
+  void disown(uint32_t worker);
+  // A replacement only, before its first claim. Calls `take_over(claim)` for each open batch, with
+  // all rows that have been claimed; whatever of them nobody owns is for the replacement.
+  template <class TakeOver>
+  void for_each_open(TakeOver take_over);
+  // Workers replaced so far. The supervisor counts.
+  std::atomic<uint32_t>& restarts() { return restarts_; }
+  // Main counts; the supervisor allows so many replacements in each.
+  std::atomic<uint32_t>& epochs() { return epochs_; }
+
   // Main only, while no worker lives: forgets all workers and everything published.
   void reset();
 
@@ -119,6 +154,8 @@ class Control {
   uint32_t ring_size_;  // a power of two
   std::atomic<uint32_t> stop_{0};
   std::atomic<uint32_t> troubles_{0};
+  std::atomic<uint32_t> restarts_{0};
+  std::atomic<uint32_t> epochs_{0};
 
   // Batches published so far. Main's release in publish pairs with the acquire in claim.
   alignas(64) std::atomic<uint32_t> published_{0};
@@ -129,6 +166,21 @@ class Control {
   std::atomic<uint64_t> wanted_{kNothing};
   std::atomic<uint64_t> finished_{0};  // batches completed, for the order of completion
 };
+
+template <class TakeOver>
+void Control::for_each_open(TakeOver take_over) {
+  const uint32_t end = published_.load(std::memory_order_acquire);
+  for (uint32_t sequence = end - ring_size_; sequence != end; ++sequence) {
+    const uint32_t id = ring()[sequence & (ring_size_ - 1)].load(std::memory_order_relaxed);
+    if (slot(id).bytes() == 0) continue;  // not that many were ever published
+    const SlotHeader& header = slot(id).header();
+    const uint64_t ticket = header.ticket.load(std::memory_order_acquire);
+    const uint32_t n = header.num_samples.load(std::memory_order_acquire);
+    if (ticket >> 32 != sequence) continue;
+    if (header.status.load(std::memory_order_acquire) != SlotStatus::kOpen) continue;
+    take_over(Claim{id, sequence, {0, std::min(static_cast<uint32_t>(ticket), n)}});
+  }
+}
 
 template <class Wanted>
 std::optional<Claim> Control::claim(WorkerRecord& me, Wanted wanted) {
@@ -147,7 +199,7 @@ std::optional<Claim> Control::claim(WorkerRecord& me, Wanted wanted) {
       continue;
     }
     const uint32_t count = wanted(n - row, n);
-    me.row.store(row, std::memory_order_relaxed);
+    me.progress.row.store(row, std::memory_order_relaxed);
     me.claim.store(uint64_t{id} << 32 | head, std::memory_order_release);
     if (header.ticket.compare_exchange_strong(ticket, ticket + count, std::memory_order_acq_rel)) {
       return Claim{id, head, {row, count}};

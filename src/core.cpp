@@ -60,7 +60,8 @@ class LoaderCore::Impl {
         fetcher_(std::move(fetcher)),
         source_(options_, [this] { return fetcher_->size(); }),
         pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit(options_))),
-        job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn},
+        job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn,
+             options_.sample_timeout.count() > 0},
         arrivals_(pool_->control(), options_.in_order, in_flight_limit(options_)) {
     if (options_.num_workers == 0) {
       filler_.emplace(*fetcher_, std::nullopt, 0);
@@ -76,6 +77,7 @@ class LoaderCore::Impl {
     }
     end_epoch();
     ++epoch_;
+    ++control().epochs();
     ++stats_.epochs;
     stats_.epoch = {};
     began_ = Clock::now();
@@ -109,7 +111,10 @@ class LoaderCore::Impl {
   }
 
   const DataLoaderOptions& options() const { return options_; }
-  const LoaderStats& stats() const { return stats_; }
+  const LoaderStats& stats() {
+    stats_.restarts = control().restarts().load(std::memory_order_relaxed);
+    return stats_;
+  }
   const BatchSource& source() const { return source_; }
 
  private:
@@ -127,7 +132,9 @@ class LoaderCore::Impl {
     supervisor_.reset();
     reclaim_all();
     control().reset();
-    supervisor_.emplace(control(), [this](uint32_t id) { run_worker(job_, id); });
+    supervisor_.emplace(
+        control(), SupervisorLimits{options_.max_restarts, options_.sample_timeout},
+        [this](uint32_t id, bool replacement) { run_worker(job_, id, replacement); });
   }
 
   // No worker lives: nobody writes to any slot.
@@ -192,6 +199,7 @@ class LoaderCore::Impl {
     const auto id = pool_->acquire(pending_->size());
     if (!id) fail(out_of_slots());
     open(*id);
+    control().publish(*id);
     const SlotStatus status = fill_here(*id);
     if (status == SlotStatus::kReady) {
       deliver(*id, batch);
@@ -205,10 +213,10 @@ class LoaderCore::Impl {
 
   SlotStatus fill_here(uint32_t id) {
     const Slot s = slot(id);
-    std::atomic<uint32_t> current{0};
-    const uint32_t n = s.claim_rest();
+    const auto n = static_cast<uint32_t>(s.num_samples());
+    Progress progress;
     filler_->enter();
-    s.finish(filler_->fill(s, {0, n}, current));
+    s.finish(filler_->hand(s, s.generation()), filler_->fill(s, s.generation(), {0, n}, progress));
     filler_->leave();
     const SlotStatus status = collate(s, std::nullopt);
     s.header().status.store(status, std::memory_order_relaxed);
@@ -306,8 +314,9 @@ class LoaderCore::Impl {
     for (const InFlight& one : in_flight()) {
       const Slot s = slot(one.slot);
       s.header().cancelled.store(1, std::memory_order_relaxed);
-      const uint32_t rest = s.claim_rest();
-      if (rest > 0 && s.finish(rest)) {
+      const Hand me = s.main(one.sequence);
+      const uint32_t rest = s.skip_rest(me);
+      if (rest > 0 && s.finish(me, rest)) {
         s.header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
       }
       draining_.push_back(one.slot);

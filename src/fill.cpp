@@ -3,8 +3,8 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
-#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -15,10 +15,6 @@
 namespace stoker::detail {
 
 namespace {
-
-void set_state(Slot slot, uint32_t row, RowState state) {
-  slot.states()[row].store(state, std::memory_order_relaxed);
-}
 
 bool fits(Slot slot, const RowLayout& layout) {
   const auto bytes = layout.rows_bytes(slot.num_samples());
@@ -31,35 +27,57 @@ bool is_cancelled(Slot slot) {
 
 }  // namespace
 
-uint32_t Filler::fill(Slot slot, RowRange rows, std::atomic<uint32_t>& current) {
+uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& progress) {
   // Of a loader in whose `get` this one runs.
   const std::optional<WorkerInfo> outer = current_worker_info();
-  const auto run = [&] {
-    return fetcher_.whole_batches() ? fill_whole(slot, rows) : fill_one_by_one(slot, rows, current);
-  };
+  const Hand me = hand(slot, generation);
+  own(slot, me, rows);
+  if (mine_.empty()) return 0;
   writer_.reset();
+  const auto run = [&] {
+    for (OwnRow& one : mine_) one.state = RowState::kSkipped;
+    return fetcher_.whole_batches() ? fill_whole(slot, progress) : fill_one_by_one(slot, progress);
+  };
   bool ok = run();
   if (random_.surprised()) {
     error_ = nullptr;
     ok = run();
   }
+  progress.since.store(0, std::memory_order_relaxed);
   fetcher_.release();
   current_worker_info() = outer;
-  return rows.count + (ok ? 0 : slot.claim_rest());
+  // Not before: of a worker that dies until here, others fetch all of these rows again.
+  for (const OwnRow& one : mine_) slot.settle(one.row, me, one.state);
+  return static_cast<uint32_t>(mine_.size()) + (ok ? 0 : slot.skip_rest(me));
+}
+
+void Filler::own(Slot slot, Hand me, RowRange rows) {
+  mine_.clear();
+  for (uint32_t row = rows.first; row < rows.first + rows.count; ++row) {
+    if (slot.own(row, me)) mine_.push_back({row, RowState::kPending});
+  }
+}
+
+void Filler::begin(uint32_t row, Progress& progress) const {
+  progress.row.store(row, std::memory_order_relaxed);
+  if (!timed_) return;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  progress.since.store(std::chrono::nanoseconds(now).count(), std::memory_order_relaxed);
 }
 
 // Rows behind a failed one are not run: the batch is lost, and the lowest failure is the one told.
-bool Filler::fill_one_by_one(Slot slot, RowRange rows, std::atomic<uint32_t>& current) {
-  for (uint32_t row = rows.first; row < rows.first + rows.count && !is_cancelled(slot); ++row) {
-    current.store(row, std::memory_order_relaxed);
-    const size_t index = slot.indices()[row];
+bool Filler::fill_one_by_one(Slot slot, Progress& progress) {
+  for (OwnRow& one : mine_) {
+    if (is_cancelled(slot)) break;
+    begin(one.row, progress);
+    const size_t index = slot.indices()[one.row];
     try {
-      prepare(slot, row);
+      prepare(slot, one.row);
       const FlatSample& sample = fetcher_.get(index);
       random_.after();
-      store(slot, row, sample);
+      one.state = store(slot, one.row, sample);
     } catch (...) {
-      fail(slot, row, index);
+      one.state = fail(slot, one.row, index);
       return false;
     }
   }
@@ -67,24 +85,26 @@ bool Filler::fill_one_by_one(Slot slot, RowRange rows, std::atomic<uint32_t>& cu
 }
 
 // The randomness of a batch that is fetched as a whole is that of its first sample.
-bool Filler::fill_whole(Slot slot, RowRange rows) {
+bool Filler::fill_whole(Slot slot, Progress& progress) {
   if (is_cancelled(slot)) return true;
-  const std::span<const size_t> indices(slot.indices() + rows.first, rows.count);
-  uint32_t row = rows.first;
+  std::vector<size_t> indices;
+  for (const OwnRow& one : mine_) indices.push_back(slot.indices()[one.row]);
+  begin(mine_.front().row, progress);
+  size_t stored = 0;
   try {
-    prepare(slot, rows.first);
+    prepare(slot, mine_.front().row);
     const size_t came = fetcher_.fetch(indices);
     random_.after();
-    if (came != rows.count) {
+    if (came != indices.size()) {
       throw std::length_error("stoker: get_batch returned " + std::to_string(came) +
-                              " samples for " + std::to_string(rows.count) + " indices");
+                              " samples for " + std::to_string(indices.size()) + " indices");
     }
-    for (; row < rows.first + rows.count; ++row) {
-      store(slot, row, fetcher_.fetched(row - rows.first));
+    for (; stored < mine_.size(); ++stored) {
+      mine_[stored].state = store(slot, mine_[stored].row, fetcher_.fetched(stored));
     }
   } catch (...) {
     // Before the first row is stored, which sample it was is not known.
-    fail(slot, row, std::nullopt);
+    mine_[stored].state = fail(slot, mine_[stored].row, std::nullopt);
     return false;
   }
   return true;
@@ -96,27 +116,26 @@ void Filler::prepare(Slot slot, uint32_t row) {
   random_.before(seed);
 }
 
-void Filler::fail(Slot slot, uint32_t row, std::optional<size_t> index) {
+RowState Filler::fail(Slot slot, uint32_t row, std::optional<size_t> index) {
   error_ = std::current_exception();
   Failure failure = describe_exception(error_);
   failure.worker_id = worker_id_;
   failure.pid = getpid();
   failure.index = index;
   slot.records()[row] = store_failure(slot, failure);
-  set_state(slot, row, RowState::kFailed);
+  return RowState::kFailed;
 }
 
-void Filler::store(Slot slot, uint32_t row, const FlatSample& sample) {
+RowState Filler::store(Slot slot, uint32_t row, const FlatSample& sample) {
   RowWriter* writer = this->writer(slot, sample);
   if (writer == nullptr || !writer->matches(sample)) {
-    spill(slot, row, sample);
-    return;
+    return spill(slot, row, sample);
   }
   if (!writer->write(sample, row)) {
     throw std::length_error("stoker: the strings of the batch do not fit its slot of " +
                             std::to_string(slot.bytes()) + " bytes; use a smaller batch_size");
   }
-  set_state(slot, row, RowState::kInRows);
+  return RowState::kInRows;
 }
 
 // Nothing while no layout is fixed.
@@ -165,7 +184,7 @@ LayoutState Filler::write_layout(Slot slot, const FlatSample& sample) {
 }
 
 // A record: the sample's own layout, then its row.
-void Filler::spill(Slot slot, uint32_t row, const FlatSample& sample) {
+RowState Filler::spill(Slot slot, uint32_t row, const FlatSample& sample) {
   const std::vector<std::byte> bytes = RowLayout::encode(sample, fetcher_.leaf_paths());
   const RowLayout layout(bytes.data());
   const auto data = layout.rows_bytes(1);
@@ -175,8 +194,7 @@ void Filler::spill(Slot slot, uint32_t row, const FlatSample& sample) {
     RowWriter writer(layout, slot, slot.at(*record + bytes.size()), 1);
     if (writer.matches(sample) && writer.write(sample, 0)) {
       slot.records()[row] = *record;
-      set_state(slot, row, RowState::kSpilled);
-      return;
+      return RowState::kSpilled;
     }
   }
   throw std::length_error("stoker: the sample does not fit into its batch's slot of " +

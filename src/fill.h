@@ -6,11 +6,12 @@
 
 #include <stoker/detail/core.h>
 
-#include <atomic>
 #include <exception>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "control.h"
 #include "randomness.h"
 #include "row_writer.h"
 #include "slot.h"
@@ -27,24 +28,39 @@ class Filler {
   void enter() { random_.enter(); }
   void leave() { random_.leave(); }
 
-  // Fetches these rows, which the caller has claimed. `current` tells which one is being worked
-  // on. A sample that throws fails its row, and the batch: rows that nobody has claimed are then
-  // not run. Returns how many rows the caller must count as finished.
-  uint32_t fill(Slot slot, RowRange rows, std::atomic<uint32_t>& current);
+  // Fetches those of these rows that it can make its own, and settles them. `progress` tells which
+  // one is being worked on, and if `timed`, since when. A sample that throws fails its row, and the
+  // batch: rows that nobody has claimed are then not run. Returns how many rows the caller must
+  // count.
+  uint32_t fill(Slot slot, uint32_t generation, RowRange rows, Progress& progress);
+  void set_timed() { timed_ = true; }
+
+  Hand hand(Slot slot, uint32_t generation) const {
+    return worker_id_ ? Slot::worker(generation, static_cast<uint32_t>(*worker_id_))
+                      : slot.main(generation);
+  }
 
   // The exception of the last row that failed, for a caller in the program's own process.
   std::exception_ptr take_error() { return std::exchange(error_, nullptr); }
 
  private:
-  bool fill_one_by_one(Slot slot, RowRange rows, std::atomic<uint32_t>& current);
-  bool fill_whole(Slot slot, RowRange rows);
+  // A row that is this one's, and what became of it.
+  struct OwnRow {
+    uint32_t row;
+    RowState state;
+  };
+
+  void own(Slot slot, Hand me, RowRange rows);
+  bool fill_one_by_one(Slot slot, Progress& progress);
+  bool fill_whole(Slot slot, Progress& progress);
+  void begin(uint32_t row, Progress& progress) const;
   void prepare(Slot slot, uint32_t row);
-  void store(Slot slot, uint32_t row, const FlatSample& sample);
-  void fail(Slot slot, uint32_t row, std::optional<size_t> index);
+  RowState store(Slot slot, uint32_t row, const FlatSample& sample);
+  RowState fail(Slot slot, uint32_t row, std::optional<size_t> index);
   RowWriter* writer(Slot slot, const FlatSample& sample);
   std::optional<uint64_t> fix_layout(Slot slot, const FlatSample& sample);
   LayoutState write_layout(Slot slot, const FlatSample& sample);
-  void spill(Slot slot, uint32_t row, const FlatSample& sample);
+  RowState spill(Slot slot, uint32_t row, const FlatSample& sample);
 
   Fetcher& fetcher_;
   std::optional<int64_t> worker_id_;
@@ -52,6 +68,8 @@ class Filler {
   SampleRandomness random_;
   std::optional<RowWriter> writer_;  // of the batch being filled, once its layout is fixed
   std::exception_ptr error_;
+  std::vector<OwnRow> mine_;
+  bool timed_ = false;
 };
 
 }  // namespace stoker::detail

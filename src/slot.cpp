@@ -5,12 +5,22 @@ namespace stoker::detail {
 
 static_assert(sizeof(SlotHeader) <= Slot::kPage);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
-static_assert(std::atomic<RowState>::is_always_lock_free && sizeof(std::atomic<RowState>) == 1);
+static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
 
 namespace {
 
 constexpr uint64_t kNoRow = 0xffffffff;
-constexpr uint64_t kBytesPerSample = sizeof(size_t) + sizeof(uint64_t) + sizeof(RowState);
+constexpr uint64_t kBytesPerSample = sizeof(size_t) + 2 * sizeof(uint64_t);
+
+constexpr uint64_t word(Hand hand, uint32_t low = 0) {
+  return uint64_t{hand.generation} << 32 | low;
+}
+constexpr uint64_t row_of(Hand hand, RowState state) {
+  return word(hand, hand.owner << 8 | static_cast<uint32_t>(state));
+}
+constexpr uint64_t pending(uint32_t generation) {
+  return row_of({generation, 0}, RowState::kPending);
+}
 
 constexpr uint64_t align_page(uint64_t bytes) {
   return (bytes + Slot::kPage - 1) & ~(Slot::kPage - 1);
@@ -57,9 +67,9 @@ void Slot::publish(std::span<const int64_t> indices, uint32_t generation, uint64
   h.first_position = first_position;
   for (size_t i = 0; i < indices.size(); ++i) {
     this->indices()[i] = static_cast<size_t>(indices[i]);
-    states()[i].store(RowState::kPending, std::memory_order_relaxed);
+    row_word(i).store(pending(generation), std::memory_order_relaxed);
   }
-  h.done.store(0, std::memory_order_relaxed);
+  h.completer.store(uint64_t{generation} << 32, std::memory_order_relaxed);
   h.cancelled.store(0, std::memory_order_relaxed);
   h.open_used.store(0, std::memory_order_relaxed);
   h.failures_used.store(0, std::memory_order_relaxed);
@@ -85,22 +95,81 @@ std::optional<uint64_t> Slot::fixed_layout() const {
   }
 }
 
-// The size is read first: once these rows are counted, the slot may be another batch's.
-bool Slot::finish(uint32_t count) const {
-  const size_t all = num_samples();
-  return header().done.fetch_add(count, std::memory_order_acq_rel) + count == all;
+RowState Slot::state(uint64_t row) const {
+  return static_cast<RowState>(row_word(row).load(std::memory_order_acquire) & 0xff);
 }
 
-uint32_t Slot::claim_rest() const {
-  SlotHeader& h = header();
-  uint64_t ticket = h.ticket.load(std::memory_order_acquire);
-  for (;;) {
-    const auto row = static_cast<uint32_t>(ticket);
-    const auto rest = static_cast<uint32_t>(num_samples()) - row;
-    if (rest == 0) return 0;
-    if (h.ticket.compare_exchange_weak(ticket, ticket + rest, std::memory_order_acq_rel)) {
-      return rest;
+bool Slot::own(uint32_t row, Hand me) const {
+  uint64_t nobodys = pending(me.generation);
+  return row_word(row).compare_exchange_strong(nobodys, row_of(me, RowState::kPending),
+                                               std::memory_order_acq_rel);
+}
+
+void Slot::settle(uint32_t row, Hand me, RowState state) const {
+  row_word(row).store(row_of(me, state), std::memory_order_release);
+}
+
+// The size is read first: once these rows are counted, the slot may be another batch's.
+bool Slot::finish(Hand me, uint32_t count) const {
+  const size_t all = num_samples();
+  const uint64_t before = done_word(me.owner).load(std::memory_order_relaxed);
+  const auto so_far = before >> 32 == me.generation ? static_cast<uint32_t>(before) : 0;
+  // seq_cst: of two that count at once, at least one sees the other's.
+  done_word(me.owner).store(word(me, so_far + count), std::memory_order_seq_cst);
+  return all_done(me.generation, all) && elect(me);
+}
+
+bool Slot::take_completion(Hand me) const {
+  return all_done(me.generation, num_samples()) && elect(me);
+}
+
+bool Slot::all_done(uint32_t generation, uint64_t num_samples) const {
+  uint64_t sum = 0;
+  for (uint32_t owner = 1; owner <= num_owners_; ++owner) {
+    const uint64_t done = done_word(owner).load(std::memory_order_seq_cst);
+    if (done >> 32 == generation) sum += static_cast<uint32_t>(done);
+  }
+  return sum == num_samples;
+}
+
+bool Slot::elect(Hand me) const {
+  uint64_t nobody = word(me);
+  return header().completer.compare_exchange_strong(nobody, word(me, me.owner),
+                                                    std::memory_order_acq_rel);
+}
+
+uint32_t Slot::skip_rest(Hand me) const {
+  std::atomic<uint64_t>& ticket = header().ticket;
+  uint64_t seen = ticket.load(std::memory_order_acquire);
+  const auto all = static_cast<uint32_t>(num_samples());
+  do {
+    if (seen >> 32 != me.generation || static_cast<uint32_t>(seen) >= all) return 0;
+  } while (!ticket.compare_exchange_weak(seen, word(me, all), std::memory_order_acq_rel));
+  uint32_t skipped = 0;
+  for (auto row = static_cast<uint32_t>(seen); row < all; ++row) {
+    if (!own(row, me)) continue;
+    settle(row, me, RowState::kSkipped);
+    ++skipped;
+  }
+  return skipped;
+}
+
+void Slot::disown(Hand dead) const {
+  uint32_t settled = 0;
+  for (uint64_t row = 0; row < num_samples(); ++row) {
+    const uint64_t seen = row_word(row).load(std::memory_order_acquire);
+    if (seen >> 8 != row_of(dead, RowState::kPending) >> 8) continue;
+    if (seen == row_of(dead, RowState::kPending)) {
+      row_word(row).store(pending(dead.generation), std::memory_order_release);
+    } else {
+      ++settled;
     }
+  }
+  // It may have died before it counted them.
+  if (settled > 0) done_word(dead.owner).store(word(dead, settled), std::memory_order_seq_cst);
+  uint64_t its = word(dead, dead.owner);
+  if (header().status.load(std::memory_order_acquire) == SlotStatus::kOpen) {
+    header().completer.compare_exchange_strong(its, word(dead), std::memory_order_acq_rel);
   }
 }
 

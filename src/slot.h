@@ -5,16 +5,19 @@
 // and an open end for what has no fixed place. Works on memory it is handed.
 //
 // Process safety: the main process publishes a slot (one store of the ticket) and takes it back
-// once its status is no longer kOpen. In between, workers claim rows with the ticket, write them,
-// and count them in `done`; the one whose count completes the batch collates it and sets the
-// status.
+// once its status is no longer kOpen. In between, workers claim rows with the ticket, make them
+// their own, write them, and count them; one that finds all rows counted collates the batch and
+// sets the status.
 //
 // Invariants: a slot is published again only after all rows of its generation are done, so that
-// nobody writes to a generation that is over. A claim is valid only for the generation it was made
-// for, since ticket and generation change together.
+// nobody writes to a generation that is over. Each row has one owner at a time, who alone writes it
+// and counts it. Every word that workers change carries the generation, so that one that slept
+// changes nothing of a later batch.
 //
-// If a worker dies while it holds rows, `done` never reaches the number of samples, and the status
-// stays kOpen: no batch is ever handed out with a row missing.
+// A worker may die at any step. Nothing is lost, because nothing is known from a step taken alone:
+// its rows and counts carry its name, and the supervisor gives up for it what it had not finished
+// (disown). Until then the status stays kOpen: no batch is handed out with a row missing.
+// model/slot_protocol.pml is this protocol for a model checker.
 
 #include <atomic>
 #include <cstddef>
@@ -26,7 +29,7 @@ namespace stoker::detail {
 
 enum class SlotStatus : uint32_t { kOpen, kReady, kFailed };
 
-enum class RowState : uint8_t { kPending, kInRows, kSpilled, kFailed };
+enum class RowState : uint8_t { kPending, kInRows, kSpilled, kFailed, kSkipped };
 
 // Who may say what the rows of this generation look like; see fill.h.
 enum class LayoutState : uint32_t {
@@ -48,8 +51,8 @@ struct SlotHeader {
   // generation << 32 | next row. Main's release store (publish) pairs with the acquire in claim.
   alignas(64) std::atomic<uint64_t> ticket{0};
 
-  // Rows finished. Each release in finish pairs with the acquire of the last one.
-  alignas(64) std::atomic<uint32_t> done{0};
+  // generation << 32 | who completes the batch, 0 if nobody yet; see Slot::take_completion.
+  alignas(64) std::atomic<uint64_t> completer{0};
   std::atomic<uint32_t> cancelled{0};  // main sets it, workers skip; only a hint
   std::atomic<LayoutState> layout_state{LayoutState::kNone};
   std::atomic<uint64_t> open_used{0};      // bytes of the open end given out
@@ -58,9 +61,9 @@ struct SlotHeader {
   // may still be reading the kept one.
   uint32_t kept_layout = 0;
 
-  // The last finisher's release pairs with main's acquire.
+  // The completer's release pairs with main's acquire.
   std::atomic<SlotStatus> status{SlotStatus::kReady};
-  // Written by the last finisher before the status.
+  // Written by the completer before the status.
   uint64_t finish_stamp = 0;   // order of completion, for in_order = false
   uint64_t result_layout = 0;  // offset of the layout of the batch
   uint64_t result_rows = 0;    // offset of its rows
@@ -72,6 +75,12 @@ struct RowRange {
   uint32_t count = 0;
 };
 
+// Who does something to a batch: worker w is owner w + 1, main the last one.
+struct Hand {
+  uint32_t generation;
+  uint32_t owner;
+};
+
 class Slot {
  public:
   static constexpr uint64_t kPage = 4096;
@@ -79,8 +88,11 @@ class Slot {
   static constexpr uint64_t kFailureBytes = 256 << 10;
   static constexpr uint64_t kMinBytes = 4 << 20;
 
+  static constexpr uint32_t kMostWorkers = 4096;
+
   // `base` is page-aligned and zero-filled when the slot is first used.
-  Slot(std::byte* base, uint64_t bytes) : base_(base), bytes_(bytes) {}
+  Slot(std::byte* base, uint64_t bytes, uint32_t num_workers)
+      : base_(base), bytes_(bytes), num_owners_(num_workers + 1) {}
 
   SlotHeader& header() const { return *reinterpret_cast<SlotHeader*>(base_); }
   std::byte* at(uint64_t offset) const { return base_ + offset; }
@@ -90,9 +102,14 @@ class Slot {
   // Arrays of num_samples entries.
   size_t* indices() const { return reinterpret_cast<size_t*>(base_ + arrays_begin()); }
   uint64_t* records() const { return reinterpret_cast<uint64_t*>(indices() + num_samples()); }
-  std::atomic<RowState>* states() const {
-    return reinterpret_cast<std::atomic<RowState>*>(records() + num_samples());
+  RowState state(uint64_t row) const;
+  // For whoever keeps the slot from being published again.
+  uint32_t generation() const {
+    return static_cast<uint32_t>(header().ticket.load(std::memory_order_relaxed) >> 32);
   }
+  // Main's hand, and that of a worker.
+  Hand main(uint32_t generation) const { return {generation, num_owners_}; }
+  static Hand worker(uint32_t generation, uint32_t id) { return {generation, id + 1}; }
 
   // Offsets of the two layouts, and of the one that is fixed, if one is.
   uint64_t kept_layout() const { return kPage + header().kept_layout * kLayoutBytes; }
@@ -115,17 +132,43 @@ class Slot {
   // Whether a slot of this size has room for the bookkeeping of n samples.
   static bool has_room(uint64_t bytes, uint64_t num_samples);
 
-  // Gives `count` further rows as done; true if the caller is the last and must complete the slot.
-  bool finish(uint32_t count) const;
-  // Claims all rows that nobody has claimed, so that they are never run; how many those were.
-  // The caller counts them as finished.
-  uint32_t claim_rest() const;
+  // Makes a pending row that nobody owns one's own; false if another was first, or if that
+  // generation is over. A claim of the ticket only says which rows to try.
+  bool own(uint32_t row, Hand me) const;
+  // Gives an own row its final state.
+  void settle(uint32_t row, Hand me, RowState state) const;
+  // Counts `count` further own rows as settled; true if the caller must complete the slot.
+  bool finish(Hand me, uint32_t count) const;
+  // True if all rows are counted and nobody completes the slot: from then on the caller does.
+  bool take_completion(Hand me) const;
+  // Claims, owns and skips all rows that nobody has claimed; how many those were. The caller counts
+  // them.
+  uint32_t skip_rest(Hand me) const;
+
+  // Supervisor only, of a worker that is dead: what it had not finished is nobody's again.
+  void disown(Hand dead) const;
 
  private:
-  static constexpr uint64_t arrays_begin() { return kPage + 2 * kLayoutBytes; }
+  static constexpr uint64_t kDoneBytes = 9 * kPage;
+  static_assert(kDoneBytes >= (kMostWorkers + 1) * sizeof(uint64_t));
+  static constexpr uint64_t done_begin() { return kPage + 2 * kLayoutBytes; }
+  static constexpr uint64_t arrays_begin() { return done_begin() + kDoneBytes; }
+
+  // One per row: generation << 32 | owner << 8 | state. The owner's release in settle pairs with
+  // the acquire of whoever reads a state.
+  std::atomic<uint64_t>& row_word(uint64_t row) const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(records() + num_samples())[row];
+  }
+  // One per owner, who alone writes it: generation << 32 | rows settled.
+  std::atomic<uint64_t>& done_word(uint32_t owner) const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(base_ + done_begin())[owner - 1];
+  }
+  bool all_done(uint32_t generation, uint64_t num_samples) const;
+  bool elect(Hand me) const;
 
   std::byte* base_;
   uint64_t bytes_;
+  uint32_t num_owners_;
 };
 
 constexpr uint64_t align64(uint64_t bytes) { return (bytes + 63) & ~uint64_t{63}; }

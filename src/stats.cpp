@@ -41,8 +41,10 @@ std::ostream& operator<<(std::ostream& out, const LoaderStats& stats) {
   char first[64];
   std::snprintf(first, sizeof first, "; first batch after %.1f ms",
                 1e3 * seconds(stats.first_batch));
-  return out << "epoch " << stats.epochs << ": " << line(stats.epoch) << first << "\n"
-             << "in all: " << line(stats.total);
+  out << "epoch " << stats.epochs << ": " << line(stats.epoch) << first << "\n"
+      << "in all: " << line(stats.total);
+  if (stats.restarts > 0) out << "; workers replaced: " << stats.restarts;
+  return out;
 }
 
 }  // namespace stoker

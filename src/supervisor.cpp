@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -17,7 +18,9 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <set>
 #include <system_error>
+#include <utility>
 
 #include "futex.h"
 
@@ -62,8 +65,9 @@ int watch_process(pid_t pid) {
 // The supervisor process.
 class Watch {
  public:
-  Watch(Control& control, int socket, pid_t program, const std::function<void(uint32_t)>& run)
-      : control_(control), run_worker_(run), socket_(socket), self_(getpid()) {
+  Watch(Control& control, SupervisorLimits limits, int socket, pid_t program,
+        const Supervisor::RunWorker& run)
+      : control_(control), limits_(limits), run_worker_(run), socket_(socket), self_(getpid()) {
     prctl(PR_SET_NAME, "stoker superv.", 0, 0, 0);
     reset_signals();
     // Before anything may use ATen: a pool that the program started does not survive the fork.
@@ -78,17 +82,20 @@ class Watch {
   }
 
   [[noreturn]] void run() {
-    for (uint32_t id = 0; id < control_.num_workers(); ++id) spawn(id);
-    while (wait_for_death(-1)) reap();
+    for (uint32_t id = 0; id < control_.num_workers(); ++id) spawn(id, false);
+    while (wait_for_death(milliseconds_between_looks())) {
+      reap();
+      kill_overdue();
+    }
     end_workers();
     _exit(0);
   }
 
  private:
-  void spawn(uint32_t id) {
+  void spawn(uint32_t id, bool replacement) {
     WorkerRecord& worker = control_.worker(id);
     const pid_t pid = fork();
-    if (pid == 0) become_worker(id);
+    if (pid == 0) become_worker(id, replacement);
     if (pid > 0) worker.pid.store(pid, std::memory_order_relaxed);
     if (pid < 0) {
       worker.wait_status.store(errno, std::memory_order_relaxed);
@@ -97,7 +104,7 @@ class Watch {
     }
   }
 
-  [[noreturn]] void become_worker(uint32_t id) {
+  [[noreturn]] void become_worker(uint32_t id, bool replacement) {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (getppid() != self_) _exit(0);
     close(socket_);
@@ -108,11 +115,11 @@ class Watch {
     WorkerRecord& me = control_.worker(id);
     me.pid.store(getpid(), std::memory_order_relaxed);
     me.state.store(WorkerState::kRunning, std::memory_order_release);
-    run_worker_(id);
+    run_worker_(id, replacement);
     _exit(0);
   }
 
-  // Sleeps until a worker died; false when the program is gone or lets go.
+  // Sleeps until a worker died, or so long; false when the program is gone or lets go.
   bool wait_for_death(int at_most_ms) {
     std::array<pollfd, 3> watched{
         {{deaths_, POLLIN, 0}, {socket_, POLLIN, 0}, {program_, POLLIN, 0}}};
@@ -132,15 +139,73 @@ class Watch {
       for (uint32_t id = 0; id < control_.num_workers(); ++id) {
         WorkerRecord& worker = control_.worker(id);
         if (worker.pid.load(std::memory_order_relaxed) != pid) continue;
-        worker.wait_status.store(status, std::memory_order_relaxed);
-        if (is_alive(worker)) worker.state.store(WorkerState::kDead, std::memory_order_release);
-        report();
+        on_death(id, status);
       }
+    }
+  }
+
+  void on_death(uint32_t id, int status) {
+    WorkerRecord& worker = control_.worker(id);
+    worker.wait_status.store(status, std::memory_order_relaxed);
+    const bool in_use = control_.stop().load() == 0 && is_alive(worker);
+    if (in_use && may_replace(worker)) {
+      control_.disown(id);
+      control_.restarts().fetch_add(1, std::memory_order_relaxed);
+      spawn(id, true);
+      // It may have died between completing a batch and telling so.
+      wake_main();
+      return;
+    }
+    if (is_alive(worker)) worker.state.store(WorkerState::kDead, std::memory_order_release);
+    report();
+  }
+
+  bool may_replace(WorkerRecord& worker) {
+    if (limits_.max_restarts == 0) return false;
+    if (const uint32_t epoch = control_.epochs().load(); epoch != epoch_) {
+      epoch_ = epoch;
+      restarts_ = 0;
+      killers_.clear();
+    }
+    const uint64_t claim = worker.claim.load(std::memory_order_acquire);
+    const std::pair sample(claim, worker.progress.row.load(std::memory_order_relaxed));
+    Final final = Final::kNoRestarts;
+    if (claim != WorkerRecord::kIdle && !killers_.insert(sample).second) {
+      final = Final::kKilledTwice;
+    } else if (restarts_ == limits_.max_restarts) {
+      final = Final::kRestartsSpent;
+    } else {
+      ++restarts_;
+      return true;
+    }
+    worker.final.store(final, std::memory_order_relaxed);
+    return false;
+  }
+
+  // Of the limit on a sample's time an eighth may pass unnoticed.
+  int milliseconds_between_looks() const {
+    const double limit = limits_.sample_timeout.count();
+    return limit > 0 ? static_cast<int>(std::clamp(1e3 * limit / 8, 1.0, 1e6)) : -1;
+  }
+
+  void kill_overdue() {
+    if (limits_.sample_timeout.count() == 0) return;
+    const Clock::duration now = Clock::now().time_since_epoch();
+    for (uint32_t id = 0; id < control_.num_workers(); ++id) {
+      WorkerRecord& worker = control_.worker(id);
+      const std::chrono::nanoseconds since(worker.progress.since.load(std::memory_order_relaxed));
+      if (since.count() == 0 || now - since <= limits_.sample_timeout) continue;
+      if (worker.state.load() != WorkerState::kRunning || worker.overdue.exchange(true)) continue;
+      kill(worker.pid.load(), SIGKILL);
     }
   }
 
   void report() {
     control_.troubles().fetch_add(1, std::memory_order_release);
+    wake_main();
+  }
+
+  void wake_main() {
     control_.events_word().fetch_add(1, std::memory_order_release);
     futex_wake(control_.events_word(), INT_MAX);
   }
@@ -168,18 +233,22 @@ class Watch {
   }
 
   Control& control_;
-  const std::function<void(uint32_t)>& run_worker_;
+  SupervisorLimits limits_;
+  const Supervisor::RunWorker& run_worker_;
   int socket_;
   int deaths_ = -1;
   int program_ = -1;
   pid_t self_;
+  uint32_t epoch_ = 0;
+  int64_t restarts_ = 0;                             // in that epoch
+  std::set<std::pair<uint64_t, uint32_t>> killers_;  // .. claim and row of samples that ended one
   sigset_t mask_;
   sigset_t old_mask_;
 };
 
 }  // namespace
 
-Supervisor::Supervisor(Control& control, const std::function<void(uint32_t)>& run_worker)
+Supervisor::Supervisor(Control& control, SupervisorLimits limits, const RunWorker& run_worker)
     : control_(control), owner_(getpid()) {
   std::array<int, 2> sockets{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
@@ -191,7 +260,7 @@ Supervisor::Supervisor(Control& control, const std::function<void(uint32_t)>& ru
   pid_ = fork();
   if (pid_ == 0) {
     close(sockets[0]);
-    Watch(control, sockets[1], owner_, run_worker).run();
+    Watch(control, limits, sockets[1], owner_, run_worker).run();
   }
   const int error = errno;
   close(sockets[1]);

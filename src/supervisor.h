@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 
@@ -17,11 +18,18 @@
 
 namespace stoker::detail {
 
+struct SupervisorLimits {
+  int64_t max_restarts = 0;                         // in one epoch
+  std::chrono::duration<double> sample_timeout{0};  // 0: none
+};
+
 class Supervisor {
  public:
+  using RunWorker = std::function<void(uint32_t id, bool replacement)>;
+
   // Main only. Forks it; it forks workers 0 .. num_workers - 1 at once, each of which runs
-  // `run_worker` with its id. Throws std::system_error if the fork fails.
-  Supervisor(Control& control, const std::function<void(uint32_t)>& run_worker);
+  // `run_worker`. Throws std::system_error if the fork fails.
+  Supervisor(Control& control, SupervisorLimits limits, const RunWorker& run_worker);
   // Ends it and the workers: those in the middle of a sample are killed after a short while.
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;

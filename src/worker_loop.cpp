@@ -49,7 +49,9 @@ class Worker {
         control_(*job.control),
         id_(id),
         me_(control_.worker(id)),
-        filler_(*job.fetcher, id, control_.num_workers()) {}
+        filler_(*job.fetcher, id, control_.num_workers()) {
+    if (job.timed) filler_.set_timed();
+  }
 
   bool init() {
     if (!job_.init_fn) return true;
@@ -70,8 +72,22 @@ class Worker {
     return false;
   }
 
-  void loop() {
+  // Rows that were claimed, but are nobody's: the one that this worker replaces had claimed them.
+  // Or it was about to complete a batch.
+  void take_over() {
+    control_.for_each_open([this](const Claim& batch) {
+      const Slot slot = control_.slot(batch.slot);
+      me_.claim.store(uint64_t{batch.slot} << 32 | batch.sequence, std::memory_order_release);
+      const Hand me = filler_.hand(slot, batch.sequence);
+      const uint32_t finished = filler_.fill(slot, batch.sequence, batch.rows, me_.progress);
+      const bool last = finished > 0 ? slot.finish(me, finished) : slot.take_completion(me);
+      if (last) complete(batch);
+    });
+  }
+
+  void loop(bool replacement) {
     filler_.enter();
+    if (replacement) take_over();
     while (control_.stop().load(std::memory_order_acquire) == 0) {
       const uint32_t seen = control_.published();
       const auto claim =
@@ -99,11 +115,16 @@ class Worker {
     // Each worker that finds more than it takes wakes the next one: main need not wake them all.
     if (rest && control_.has_sleepers()) futex_wake(control_.published_word(), 1);
     const auto start = Clock::now();
-    const uint32_t finished = filler_.fill(slot, claim.rows, me_.row);
+    const uint32_t finished = filler_.fill(slot, claim.sequence, claim.rows, me_.progress);
+    if (finished == 0) return;  // a replacement was first
     learn(Clock::now() - start, claim.rows.count);
-    if (!slot.finish(finished)) return;
+    if (slot.finish(filler_.hand(slot, claim.sequence), finished)) complete(claim);
+  }
+
+  void complete(const Claim& batch) {
+    const Slot slot = control_.slot(batch.slot);
     const SlotStatus status = collate(slot, id_);
-    if (control_.complete(slot, claim.sequence, status)) futex_wake(control_.events_word(), 1);
+    if (control_.complete(slot, batch.sequence, status)) futex_wake(control_.events_word(), 1);
   }
 
   void learn(std::chrono::nanoseconds spent, uint32_t rows) {
@@ -130,11 +151,11 @@ class Worker {
 
 }  // namespace
 
-void run_worker(const WorkerJob& job, uint32_t id) {
+void run_worker(const WorkerJob& job, uint32_t id, bool replacement) {
   set_process_name(id);
   Worker worker(job, id);
   if (!worker.init()) leave(1);
-  worker.loop();
+  worker.loop(replacement);
   leave(0);
 }
 

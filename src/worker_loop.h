@@ -16,10 +16,12 @@ struct WorkerJob {
   Control* control;
   Fetcher* fetcher;
   std::function<void(int64_t)> init_fn;
+  bool timed = false;  // the supervisor wants to know since when a sample is being fetched
 };
 
-// Worker only. Ends the process, without running the program's destructors or exit handlers: they
+// Worker only. `replacement`: of a worker that died; first takes over what that one left. Ends the
+// process, without running the program's destructors or exit handlers: they
 // belong to the program's own process.
-[[noreturn]] void run_worker(const WorkerJob& job, uint32_t id);
+[[noreturn]] void run_worker(const WorkerJob& job, uint32_t id, bool replacement);
 
 }  // namespace stoker::detail

@@ -34,6 +34,19 @@ std::string hint(int signal) {
   }
 }
 
+std::string last_word(Final final) {
+  switch (final) {
+    case Final::kRestartsSpent:
+      return "; it was not replaced, since as many workers as max_restarts allows were in this "
+             "epoch";
+    case Final::kKilledTwice:
+      return "; it was not replaced, since the same sample had ended a worker before";
+    case Final::kNoRestarts:
+      break;
+  }
+  return "";
+}
+
 }  // namespace
 
 WorkerError report_failure(const Failure& failure) {
@@ -70,7 +83,10 @@ WorkerError report_death(uint32_t id, const WorkerRecord& worker, std::optional<
   const int status = worker.wait_status.load();
   std::ostringstream text;
   text << "stoker: " << name(id, *facts.pid);
-  if (WIFSIGNALED(status)) {
+  if (worker.overdue.load()) {
+    facts.signal = SIGKILL;
+    text << " took longer than the sample_timeout" << at_index(facts.index) << " and was killed";
+  } else if (WIFSIGNALED(status)) {
     facts.signal = WTERMSIG(status);
     text << " was killed by signal " << *facts.signal << " (" << strsignal(*facts.signal) << ")"
          << at_index(facts.index) << hint(*facts.signal);
@@ -79,6 +95,7 @@ WorkerError report_death(uint32_t id, const WorkerRecord& worker, std::optional<
     text << " exited with status " << *facts.exit_status << at_index(facts.index)
          << "; code that a dataset calls must not end the process";
   }
+  text << last_word(worker.final.load());
   return {text.str(), std::move(facts)};
 }
 

@@ -25,7 +25,7 @@ std::optional<InFlight> lost_batch(Control& control, const WorkerRecord& worker,
 
 std::optional<size_t> current_index(Control& control, const WorkerRecord& worker,
                                     const InFlight& batch) {
-  const uint32_t row = worker.row.load(std::memory_order_relaxed);
+  const uint32_t row = worker.progress.row.load(std::memory_order_relaxed);
   const Slot slot = control.slot(batch.slot);
   return row < slot.num_samples() ? std::optional(slot.indices()[row]) : std::nullopt;
 }

@@ -46,10 +46,10 @@ TEST(CollateTest, SpilledSamplesAreCopiedToTheirRows) {
   slot.header().layout_state = LayoutState::kWriting;
   worker.work(slot, {0, 1});
   worker.work(slot, {1, 1});
-  EXPECT_EQ(slot.states()[1], RowState::kSpilled);
+  EXPECT_EQ(slot.state(1), RowState::kSpilled);
   slot.header().layout_state = LayoutState::kNone;
   EXPECT_TRUE(worker.work(slot, {2, 1}));
-  EXPECT_EQ(slot.states()[2], RowState::kInRows);
+  EXPECT_EQ(slot.state(2), RowState::kInRows);
   ASSERT_EQ(collate(slot, 0), kReady);
   EXPECT_EQ(slot.header().result_rows, slot.rows_begin());
   EXPECT_THAT(column<int>(slot, 0), ElementsAre(7, 7, 8, 8, 9, 9));
@@ -175,10 +175,9 @@ TEST(CollateTest, TheLowestRowThatFailedIsTold) {
   for (const Order& order : {Order{0, 1, 2, 3, 4}, Order{4, 3, 2, 1, 0}}) {
     HeapSlot memory;
     const Slot slot = memory.publish({20, 21, 22, 23, 24});
-    slot.claim_rest();  // five workers, a row each
+    memory.claim(5);  // five workers, a row each
     HandWorker worker(fetcher);
-    std::atomic<uint32_t> current{0};
-    for (const uint32_t row : order) slot.finish(worker.filler().fill(slot, {row, 1}, current));
+    for (const uint32_t row : order) worker.work(slot, {row, 1});
     ASSERT_EQ(collate(slot, 0), kFailed);
     EXPECT_EQ(failure_of(slot).text, "odd 21");
     EXPECT_EQ(failure_of(slot).index, 21u);

@@ -66,14 +66,14 @@ TEST_F(ControlBlockTest, TwoWorkersNeverGetTheSameRow) {
 TEST_F(ControlBlockTest, SkipsABatchWhoseRestWasClaimedByMain) {
   publish(0, 5);
   publish(1, 1);
-  EXPECT_EQ(control_.slot(0).claim_rest(), 5u);
+  EXPECT_EQ(control_.slot(0).skip_rest(control_.slot(0).main(0)), 5u);
   EXPECT_EQ(claim(1)->slot, 1u);
 }
 
 TEST_F(ControlBlockTest, SkipsGenerationsThatAreOverWhileTheHeadLagged) {
   for (int i = 0; i < 3; ++i) {
     publish(1, 4);
-    EXPECT_EQ(control_.slot(1).claim_rest(), 4u);
+    EXPECT_EQ(control_.slot(1).skip_rest(control_.slot(1).main(static_cast<uint32_t>(i))), 4u);
   }
   publish(1, 4);
   const auto mine = claim(4);
@@ -122,8 +122,8 @@ TEST_F(ControlBlockTest, ARecordTellsTheFirstRowOfTheClaim) {
   publish(0, 3);
   claim(2, 0);
   claim(1, 1);
-  EXPECT_EQ(control_.worker(0).row, 0u);
-  EXPECT_EQ(control_.worker(1).row, 2u);
+  EXPECT_EQ(control_.worker(0).progress.row, 0u);
+  EXPECT_EQ(control_.worker(1).progress.row, 2u);
 }
 
 TEST_F(ControlBlockTest, AWorkerThatFindsNothingIsOnRecordAsIdle) {
@@ -202,9 +202,9 @@ TEST_F(ControlBlockTest, ResetForgetsWorkersAndBatches) {
 }
 
 TEST_F(ControlBlockTest, WorkersHaveRecordsOfTheirOwn) {
-  control_.worker(0).row = 7;
-  control_.worker(1).row = 8;
-  EXPECT_EQ(control_.worker(0).row, 7u);
+  control_.worker(0).progress.row = 7;
+  control_.worker(1).progress.row = 8;
+  EXPECT_EQ(control_.worker(0).progress.row, 7u);
   EXPECT_EQ(control_.num_workers(), 2u);
 }
 

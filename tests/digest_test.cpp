@@ -15,27 +15,10 @@
 #include <tuple>
 
 #include "datasets.h"
+#include "digest.h"
 
 namespace stoker {
 namespace {
-
-// FNV-1a.
-class Digest {
- public:
-  void add(const at::Tensor& tensor) {
-    for (const int64_t size : tensor.sizes()) add_bytes(&size, sizeof size);
-    const at::Tensor dense = tensor.contiguous();
-    add_bytes(dense.const_data_ptr(), dense.nbytes());
-  }
-  uint64_t value() const { return hash_; }
-
- private:
-  void add_bytes(const void* bytes, size_t count) {
-    const auto* byte = static_cast<const uint8_t*>(bytes);
-    for (size_t i = 0; i < count; ++i) hash_ = (hash_ ^ byte[i]) * 0x100000001b3;
-  }
-  uint64_t hash_ = 0xcbf29ce484222325;
-};
 
 template <class Dataset>
 uint64_t digest_of(const Dataset& dataset, DataLoaderOptions options) {

@@ -113,10 +113,10 @@ TEST_F(FullSlotTest, ALongTypeNameLeavesRoomForTheText) {
 
 TEST_F(FullSlotTest, AFailureLeavesTheBooksAlone) {
   store_failure(slot_, {0, 1, 2, std::string(5000, 't'), std::string(5000, 'x')});
-  EXPECT_EQ(slot_.claim_rest(), 3u);
+  EXPECT_EQ(slot_.state(0), RowState::kPending);
+  EXPECT_EQ(slot_.skip_rest(slot_.main(0)), 3u);
   EXPECT_EQ(slot_.num_samples(), 3u);
   EXPECT_EQ(slot_.indices()[0], 10u);
-  EXPECT_EQ(slot_.states()[0], RowState::kPending);
 }
 
 // Two workers that fail at once.
@@ -124,13 +124,11 @@ TEST_F(FullSlotTest, TheLowestFailureIsNotReplacedByALaterOne) {
   const auto fail = [this](uint32_t row) {
     slot_.records()[row] = store_failure(
         slot_, {row, 100 + row, slot_.indices()[row], "Error", "row " + std::to_string(row)});
-    slot_.states()[row] = RowState::kFailed;
+    settle_rows(slot_, {row, 1}, row, RowState::kFailed);
   };
-  slot_.claim_rest();
   fail(1);
   fail(2);
-  slot_.states()[0] = RowState::kInRows;
-  slot_.finish(3);
+  EXPECT_TRUE(settle_rows(slot_, {0, 1}));
   ASSERT_EQ(collate(slot_, 0), SlotStatus::kFailed);
   EXPECT_EQ(failure_of(slot_).index, 11u);
   EXPECT_EQ(failure_of(slot_).text, "row 1");

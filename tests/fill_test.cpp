@@ -30,7 +30,7 @@ auto fetcher_of(Make make) {
   return MapFetcher(Made(1000, std::move(make)));
 }
 
-RowState state(Slot slot, size_t row) { return slot.states()[row].load(); }
+RowState state(Slot slot, size_t row) { return slot.state(row); }
 
 TEST(FillTest, WritesEachSampleAtItsRow) {
   auto fetcher = fetcher_of([](size_t i) { return static_cast<int64_t>(10 * i); });
@@ -56,15 +56,49 @@ TEST(FillTest, OnlyTheClaimedRowsAreRun) {
 }
 
 TEST(FillTest, TellsWhichRowIsWorkedOn) {
-  std::atomic<uint32_t> current{99};
+  Progress progress;
+  progress.row = 99;
   std::vector<uint32_t> seen;
   auto fetcher = fetcher_of([&](size_t) {
-    seen.push_back(current);
+    seen.push_back(progress.row);
     return 1;
   });
   HeapSlot memory;
-  Filler(fetcher, 0, 1).fill(memory.publish({1, 2, 3}), {0, 3}, current);
+  Filler(fetcher, 0, 1).fill(memory.publish({1, 2, 3}), 0, {0, 3}, progress);
   EXPECT_THAT(seen, ElementsAre(0, 1, 2));
+}
+
+TEST(FillTest, TellsSinceWhenIfAsked) {
+  Progress progress;
+  std::vector<int64_t> seen;
+  auto fetcher = fetcher_of([&](size_t) {
+    seen.push_back(progress.since);
+    return 1;
+  });
+  HeapSlot memory;
+  Filler filler(fetcher, 0, 1);
+  filler.fill(memory.publish({1}), 0, {0, 1}, progress);
+  filler.set_timed();
+  filler.fill(memory.publish({1, 2}), 1, {0, 2}, progress);
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[0], 0);
+  EXPECT_GT(seen[1], 0);
+  EXPECT_GE(seen[2], seen[1]);
+  EXPECT_EQ(progress.since, 0);
+}
+
+TEST(FillTest, RowsThatOthersOwnAreLeftAlone) {
+  std::vector<size_t> seen;
+  auto fetcher = fetcher_of([&](size_t index) {
+    seen.push_back(index);
+    return 1;
+  });
+  HeapSlot memory;
+  const Slot slot = memory.publish({5, 6, 7});
+  ASSERT_TRUE(slot.own(1, Slot::worker(0, 3)));
+  EXPECT_FALSE(HandWorker(fetcher).work(slot, {0, 3}));
+  EXPECT_THAT(seen, ElementsAre(5, 7));
+  EXPECT_EQ(state(slot, 1), RowState::kPending);
 }
 
 TEST(FillTest, TheSampleKnowsItsWorkerAndItsSeed) {
@@ -123,7 +157,7 @@ TEST(FillTest, AnExceptionFailsItsRowAndEndsTheBatch) {
   EXPECT_TRUE(worker.work(slot, memory.claim(3)));
   EXPECT_EQ(state(slot, 0), RowState::kInRows);
   EXPECT_EQ(state(slot, 1), RowState::kFailed);
-  EXPECT_EQ(state(slot, 2), RowState::kPending);
+  EXPECT_EQ(state(slot, 2), RowState::kSkipped);
   EXPECT_EQ(worker.row(), 1u);
   const Failure failure = load_failure(slot, slot.records()[1]);
   EXPECT_EQ(failure.worker_id, 2);
@@ -137,9 +171,9 @@ TEST(FillTest, TheBatchWaitsForRowsThatOthersHaveClaimed) {
   auto fetcher = throwing_at(8);
   HeapSlot memory;
   const Slot slot = memory.publish({7, 8, 9, 10});
-  memory.claim(1);  // another worker's row
+  const RowRange others = memory.claim(1);
   EXPECT_FALSE(HandWorker(fetcher).work(slot, memory.claim(1)));
-  EXPECT_TRUE(slot.finish(1));
+  EXPECT_TRUE(settle_rows(slot, others, 1));
 }
 
 TEST(FillTest, TheExceptionItselfIsThereForTheProgramsOwnProcess) {

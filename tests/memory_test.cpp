@@ -125,7 +125,7 @@ TEST(MemoryTest, ALoaderGivesItsDescriptorsBack) {
 // Dropped batches are used again: that many slots would not fit otherwise.
 TEST(MemoryTest, DroppedBatchesAreUsedAgain) {
   const auto megabyte = [](size_t index) { return at::full({1 << 18}, static_cast<float>(index)); };
-  DataLoader loader(Made{64, megabyte}, {.num_workers = 2});
+  DataLoader loader(Made{64, megabyte}, {.num_workers = 2, .prefetch_factor = 2});
   std::vector<const void*> places;
   for (int epoch = 0; epoch < 3; ++epoch) {
     for (auto& batch : loader) places.push_back(batch.const_data_ptr());

@@ -80,7 +80,8 @@ class WorkerThread {
   void work(const Claim& claim, WorkerRecord& me) {
     const Slot slot = control_.slot(claim.slot);
     if (control_.has_sleepers()) futex_wake(control_.published_word(), 1);
-    if (!slot.finish(filler_.fill(slot, claim.rows, me.row))) return;
+    const Hand hand = filler_.hand(slot, claim.sequence);
+    if (!slot.finish(hand, filler_.fill(slot, claim.sequence, claim.rows, me.progress))) return;
     const SlotStatus status = collate(slot, id_);
     if (control_.complete(slot, claim.sequence, status)) futex_wake(control_.events_word(), 1);
   }
@@ -136,11 +137,6 @@ class SlotLifeTest : public testing::TestWithParam<uint32_t> {
     control_.publish(id);
     if (control_.has_sleepers()) futex_wake(control_.published_word(), 1);
   }
-  void cancel(Slot slot) {
-    slot.header().cancelled.store(1, std::memory_order_relaxed);
-    const uint32_t rest = slot.claim_rest();
-    if (rest > 0 && slot.finish(rest)) slot.header().status.store(SlotStatus::kReady);
-  }
   SlotStatus wait_for(const Published& one) {
     control_.want(one.sequence);
     for (;;) {
@@ -155,7 +151,7 @@ class SlotLifeTest : public testing::TestWithParam<uint32_t> {
     in_flight_.pop_front();
     const Slot slot = control_.slot(one.slot);
     const bool stopped = one.batch % kStopped == 0;
-    if (stopped) cancel(slot);
+    if (stopped) cancel_rest(slot);
     const SlotStatus status = wait_for(one);
     if (!stopped) check(slot, one.batch, status);
     free_.insert(one.batch % 2 == 0 ? free_.begin() : free_.end(), one.slot);
@@ -235,7 +231,13 @@ TEST(SlotReuseTest, EachRowIsClaimedAndEachBatchCompletedOnce) {
       const auto claim = control.claim(control.worker(id), [](uint32_t, uint32_t) { return 1u; });
       if (!claim) continue;
       if (claim->rows.first >= rows_of(claim->sequence)) no_such_row = claim->sequence;
-      if (!slot.finish(1)) continue;
+      const Hand me = Slot::worker(claim->sequence, id);
+      if (slot.own(claim->rows.first, me)) {
+        slot.settle(claim->rows.first, me, RowState::kInRows);
+      } else {
+        no_such_row = claim->sequence;
+      }
+      if (!slot.finish(me, 1)) continue;
       const uint64_t now = slot.header().ticket.load() >> 32;
       if (now == claim->sequence) {
         publish_next();

@@ -71,7 +71,7 @@ class HeapSlots {
 // One slot, and one batch after another in it.
 class HeapSlot {
  public:
-  explicit HeapSlot(uint64_t bytes = Slot::kMinBytes) : memory_(1, 1, bytes) {}
+  explicit HeapSlot(uint64_t bytes = Slot::kMinBytes) : memory_(8, 1, bytes) {}
 
   Slot slot() { return control().slot(0); }
   Slot publish(const std::vector<int64_t>& indices, uint64_t epoch_seed = 0, uint64_t first = 0) {
@@ -96,18 +96,40 @@ class HandWorker {
   explicit HandWorker(Fetcher& fetcher, std::optional<int64_t> id = 0) : filler_(fetcher, id, 4) {}
 
   // True if it completed the batch.
-  bool work(Slot slot, RowRange rows) { return slot.finish(filler_.fill(slot, rows, row_)); }
+  bool work(Slot slot, RowRange rows) {
+    const uint32_t generation = slot.generation();
+    const uint32_t finished = filler_.fill(slot, generation, rows, progress_);
+    return slot.finish(filler_.hand(slot, generation), finished);
+  }
   Filler& filler() { return filler_; }
-  uint32_t row() const { return row_; }
+  uint32_t row() const { return progress_.row; }
 
  private:
   Filler filler_;
-  std::atomic<uint32_t> row_{0};
+  Progress progress_;
 };
+
+// Does these rows by hand, as worker `id`: true if it must complete the batch.
+inline bool settle_rows(Slot slot, RowRange rows, uint32_t id = 0,
+                        RowState state = RowState::kInRows) {
+  const Hand me = Slot::worker(slot.generation(), id);
+  for (uint32_t row = rows.first; row < rows.first + rows.count; ++row) {
+    if (!slot.own(row, me)) return false;
+    slot.settle(row, me, state);
+  }
+  return slot.finish(me, rows.count);
+}
+// Main's part when a batch is cancelled.
+inline void cancel_rest(Slot slot) {
+  slot.header().cancelled.store(1, std::memory_order_relaxed);
+  const Hand main = slot.main(slot.generation());
+  const uint32_t rest = slot.skip_rest(main);
+  if (rest > 0 && slot.finish(main, rest)) slot.header().status.store(SlotStatus::kReady);
+}
 
 // All rows at once, and the end of the batch.
 inline SlotStatus fill_and_collate(Slot slot, Fetcher& fetcher) {
-  HandWorker(fetcher).work(slot, {0, slot.claim_rest()});
+  HandWorker(fetcher).work(slot, {0, static_cast<uint32_t>(slot.num_samples())});
   return collate(slot, 0);
 }
 

@@ -29,17 +29,128 @@ TEST(SlotTest, IsCompleteOnlyWithTheLastRow) {
   HeapSlots memory(1, 1);
   publish(memory.control(), 0, {7, 8, 9});
   const Slot slot = memory.control().slot(0);
-  EXPECT_FALSE(slot.finish(2));
-  EXPECT_TRUE(slot.finish(1));
+  EXPECT_FALSE(settle_rows(slot, {0, 2}));
+  EXPECT_TRUE(settle_rows(slot, {2, 1}));
 }
 
-TEST(SlotTest, ClaimRestLeavesNothingToClaim) {
+TEST(SlotTest, SkippingTheRestLeavesNothingToClaim) {
   HeapSlots memory(1, 1);
   publish(memory.control(), 0, {7, 8, 9});
   ASSERT_TRUE(claim(memory.control(), 1));
-  EXPECT_EQ(memory.control().slot(0).claim_rest(), 2u);
-  EXPECT_EQ(memory.control().slot(0).claim_rest(), 0u);
+  const Slot slot = memory.control().slot(0);
+  EXPECT_EQ(slot.skip_rest(slot.main(0)), 2u);
+  EXPECT_EQ(slot.skip_rest(slot.main(0)), 0u);
+  EXPECT_EQ(slot.state(0), RowState::kPending);
+  EXPECT_EQ(slot.state(2), RowState::kSkipped);
   EXPECT_FALSE(claim(memory.control(), 1));
+}
+
+TEST(SlotTest, ARowHasOneOwnerAndOnlyInItsOwnGeneration) {
+  HeapSlots memory(2, 1);
+  publish(memory.control(), 0, {7, 8});
+  const Slot slot = memory.control().slot(0);
+  EXPECT_TRUE(slot.own(0, Slot::worker(0, 0)));
+  EXPECT_FALSE(slot.own(0, Slot::worker(0, 1)));
+  EXPECT_FALSE(slot.own(0, Slot::worker(0, 0)));
+  EXPECT_FALSE(slot.own(1, Slot::worker(1, 1)));
+  slot.settle(0, Slot::worker(0, 0), RowState::kInRows);
+  EXPECT_FALSE(slot.own(0, Slot::worker(0, 1)));
+  EXPECT_TRUE(slot.own(1, Slot::worker(0, 1)));
+}
+
+TEST(SlotTest, CountsOfAGenerationThatIsOverDoNotCount) {
+  HeapSlots memory(2, 1);
+  const Slot slot = memory.control().slot(0);
+  publish(memory.control(), 0, {7, 8});
+  EXPECT_TRUE(settle_rows(slot, {0, 2}, 0));
+  publish(memory.control(), 0, {7, 8});
+  EXPECT_FALSE(settle_rows(slot, {0, 1}, 1));
+  EXPECT_FALSE(slot.take_completion(Slot::worker(1, 1)));
+  EXPECT_FALSE(slot.finish(Slot::worker(0, 0), 1));  // one that slept
+  EXPECT_TRUE(settle_rows(slot, {1, 1}, 0));
+}
+
+TEST(SlotTest, OnlyOneCompletesABatch) {
+  HeapSlots memory(2, 1);
+  publish(memory.control(), 0, {7, 8});
+  const Slot slot = memory.control().slot(0);
+  EXPECT_FALSE(slot.take_completion(Slot::worker(0, 1)));  // not all rows are counted
+  EXPECT_TRUE(settle_rows(slot, {0, 2}, 0));
+  EXPECT_FALSE(slot.take_completion(Slot::worker(0, 1)));
+}
+
+// A worker that died at each step of its work on two of three rows.
+class DisownTest : public testing::Test {
+ protected:
+  DisownTest() {
+    publish(memory_.control(), 0, {7, 8, 9});
+    settle_rows(slot_, {2, 1}, 1);  // the other worker's
+  }
+  // What is left is done by a replacement; true if it must complete the batch.
+  bool replacement_completes() {
+    slot_.disown(dead_);
+    uint32_t done = 0;
+    for (uint32_t row = 0; row < 3; ++row) {
+      if (!slot_.own(row, dead_)) continue;
+      slot_.settle(row, dead_, RowState::kInRows);
+      ++done;
+    }
+    redone_ = done;
+    return done > 0 ? slot_.finish(dead_, done) : slot_.take_completion(dead_);
+  }
+
+  HeapSlots memory_{2, 1};
+  Slot slot_ = memory_.control().slot(0);
+  Hand dead_ = Slot::worker(0, 0);
+  uint32_t redone_ = 0;
+};
+
+TEST_F(DisownTest, BeforeItOwnedARow) {
+  EXPECT_TRUE(replacement_completes());
+  EXPECT_EQ(redone_, 2u);
+}
+
+TEST_F(DisownTest, WhileItWroteItsRows) {
+  slot_.own(0, dead_);
+  slot_.own(1, dead_);
+  EXPECT_TRUE(replacement_completes());
+  EXPECT_EQ(redone_, 2u);
+}
+
+TEST_F(DisownTest, WithOneRowSettledAndNotCounted) {
+  slot_.own(0, dead_);
+  slot_.own(1, dead_);
+  slot_.settle(0, dead_, RowState::kInRows);
+  EXPECT_TRUE(replacement_completes());
+  EXPECT_EQ(redone_, 1u);
+}
+
+TEST_F(DisownTest, WithItsRowsSettledAndNotCounted) {
+  for (uint32_t row : {0, 1}) {
+    slot_.own(row, dead_);
+    slot_.settle(row, dead_, RowState::kInRows);
+  }
+  EXPECT_TRUE(replacement_completes());
+  EXPECT_EQ(redone_, 0u);
+}
+
+TEST_F(DisownTest, WhileItCompletedTheBatch) {
+  EXPECT_TRUE(settle_rows(slot_, {0, 2}, 0));
+  EXPECT_TRUE(replacement_completes());
+  EXPECT_EQ(redone_, 0u);
+}
+
+TEST_F(DisownTest, AfterTheBatchWasCompleted) {
+  EXPECT_TRUE(settle_rows(slot_, {0, 2}, 0));
+  slot_.header().status = SlotStatus::kReady;
+  EXPECT_FALSE(replacement_completes());
+}
+
+TEST_F(DisownTest, WhatOthersOwnIsLeftToThem) {
+  slot_.own(0, Slot::worker(0, 1));
+  EXPECT_FALSE(replacement_completes());
+  EXPECT_EQ(redone_, 1u);
+  EXPECT_FALSE(slot_.own(0, dead_));
 }
 
 TEST(SlotTest, AllocateEndsWhereTheSlotEnds) {
@@ -95,7 +206,7 @@ TEST(SlotProtocolTest, AWorkerRecordsWhatItClaims) {
   publish(memory.control(), 0, {1, 2});
   claim(memory.control(), 1);
   claim(memory.control(), 1);
-  EXPECT_EQ(memory.control().worker(0).row, 1u);
+  EXPECT_EQ(memory.control().worker(0).progress.row, 1u);
   EXPECT_EQ(memory.control().worker(0).claim, 0u);
   claim(memory.control(), 1);
   EXPECT_EQ(memory.control().worker(0).claim, WorkerRecord::kIdle);
@@ -123,11 +234,15 @@ void work(Control& control, uint32_t id) {
     }
     const Slot slot = control.slot(mine->slot);
     auto* rows = reinterpret_cast<size_t*>(slot.at(slot.rows_begin()));
+    const Hand me = Slot::worker(mine->sequence, id);
+    uint32_t done = 0;
     for (uint32_t i = mine->rows.first; i < mine->rows.first + mine->rows.count; ++i) {
+      if (!slot.own(i, me)) continue;
       rows[i] = 2 * slot.indices()[i];
-      slot.states()[i].store(RowState::kInRows, std::memory_order_relaxed);
+      slot.settle(i, me, RowState::kInRows);
+      ++done;
     }
-    if (slot.finish(mine->rows.count)) {
+    if (done > 0 && slot.finish(me, done)) {
       control.complete(slot, mine->sequence, SlotStatus::kReady);
     }
   }
@@ -136,9 +251,7 @@ void work(Control& control, uint32_t id) {
 // Batch k of n samples: what came out. Every fifth is cancelled instead.
 void take(Slot slot, int64_t k) {
   if (k % 5 == 4) {
-    slot.header().cancelled.store(1, std::memory_order_relaxed);
-    const uint32_t rest = slot.claim_rest();
-    if (rest > 0 && slot.finish(rest)) slot.header().status.store(SlotStatus::kReady);
+    cancel_rest(slot);
   }
   while (slot.header().status.load(std::memory_order_seq_cst) == SlotStatus::kOpen) {
     std::this_thread::yield();
@@ -146,7 +259,7 @@ void take(Slot slot, int64_t k) {
   if (k % 5 == 4) return;
   const auto* rows = reinterpret_cast<const size_t*>(slot.at(slot.rows_begin()));
   for (size_t i = 0; i < slot.num_samples(); ++i) {
-    ASSERT_EQ(slot.states()[i].load(), RowState::kInRows);
+    ASSERT_EQ(slot.state(i), RowState::kInRows);
     ASSERT_EQ(rows[i], 2 * (static_cast<size_t>(k) * 100 + i));
   }
 }

@@ -61,7 +61,7 @@ TEST_F(SupervisorTest, ItForksTheWorkersAndEndsThem) {
   std::vector<pid_t> pids;
   pid_t supervisor_pid = 0;
   {
-    Supervisor supervisor(control_, [&](uint32_t id) {
+    Supervisor supervisor(control_, {}, [&](uint32_t id, bool) {
       ++(*ran)[id];
       wait_for_stop(control_);
     });
@@ -81,7 +81,7 @@ TEST_F(SupervisorTest, ItForksTheWorkersAndEndsThem) {
 TEST_F(SupervisorTest, WorkersThatDoNotStopAreKilled) {
   std::vector<pid_t> pids;
   {
-    const Supervisor supervisor(control_, [](uint32_t) { sleep_for_ever(); });
+    const Supervisor supervisor(control_, {}, [](uint32_t, bool) { sleep_for_ever(); });
     ASSERT_TRUE(all_run());
     pids = workers();
   }
@@ -91,7 +91,7 @@ TEST_F(SupervisorTest, WorkersThatDoNotStopAreKilled) {
 TEST_F(SupervisorTest, WorkersGetTimeToFinish) {
   Shared<std::atomic<int>> finished;
   {
-    const Supervisor supervisor(control_, [&](uint32_t) {
+    const Supervisor supervisor(control_, {}, [&](uint32_t, bool) {
       wait_for_stop(control_);
       std::this_thread::sleep_for(10ms);
       ++*finished;
@@ -102,7 +102,7 @@ TEST_F(SupervisorTest, WorkersGetTimeToFinish) {
 }
 
 TEST_F(SupervisorTest, ADeathIsReportedWithItsStatus) {
-  const Supervisor supervisor(control_, [](uint32_t id) {
+  const Supervisor supervisor(control_, {}, [](uint32_t id, bool) {
     if (id == 0) _exit(3);
     if (id == 1) kill(getpid(), SIGKILL);
     sleep_for_ever();
@@ -117,7 +117,7 @@ TEST_F(SupervisorTest, ADeathIsReportedWithItsStatus) {
 }
 
 TEST_F(SupervisorTest, AKilledSupervisorTakesTheWorkersAlong) {
-  const Supervisor supervisor(control_, [](uint32_t) { sleep_for_ever(); });
+  const Supervisor supervisor(control_, {}, [](uint32_t, bool) { sleep_for_ever(); });
   ASSERT_TRUE(all_run());
   kill(supervisor.pid(), SIGKILL);
   EXPECT_TRUE(eventually([&] { return !supervisor.alive(); }));
@@ -127,7 +127,7 @@ TEST_F(SupervisorTest, AKilledSupervisorTakesTheWorkersAlong) {
 TEST_F(SupervisorTest, AStoppedSupervisorIsEndedToo) {
   std::vector<pid_t> pids;
   {
-    const Supervisor supervisor(control_, [](uint32_t) { sleep_for_ever(); });
+    const Supervisor supervisor(control_, {}, [](uint32_t, bool) { sleep_for_ever(); });
     ASSERT_TRUE(all_run());
     pids = workers();
     kill(supervisor.pid(), SIGSTOP);
@@ -136,7 +136,8 @@ TEST_F(SupervisorTest, AStoppedSupervisorIsEndedToo) {
 }
 
 TEST_F(SupervisorTest, ACopyInAForkedChildEndsNothing) {
-  std::optional<Supervisor> supervisor(std::in_place, control_, [](uint32_t) { sleep_for_ever(); });
+  std::optional<Supervisor> supervisor(std::in_place, control_, SupervisorLimits{},
+                                       [](uint32_t, bool) { sleep_for_ever(); });
   ASSERT_TRUE(all_run());
   EXPECT_EQ(in_child([&] { supervisor.reset(); }), "");
   EXPECT_TRUE(supervisor->alive());
@@ -147,9 +148,10 @@ TEST_F(SupervisorTest, ThePrecedingOnesSocketDoesNotKeepItAlive) {
   // The second one's processes hold copies of the first one's descriptors.
   Region region(64 << 20, 16 << 20);
   Control& control = *Control::create(region.data(), 1, 4);
-  std::optional<Supervisor> first(std::in_place, control_, [](uint32_t) { sleep_for_ever(); });
+  std::optional<Supervisor> first(std::in_place, control_, SupervisorLimits{},
+                                  [](uint32_t, bool) { sleep_for_ever(); });
   ASSERT_TRUE(all_run());
-  const Supervisor second(control, [](uint32_t) { sleep_for_ever(); });
+  const Supervisor second(control, {}, [](uint32_t, bool) { sleep_for_ever(); });
   const std::vector<pid_t> pids = workers();
   first.reset();
   EXPECT_FALSE(any_alive(pids));
@@ -174,7 +176,7 @@ TEST_F(SupervisorTest, SignalsAreAsInAFreshProcess) {
   sigemptyset(&mask);
   sigaddset(&mask, SIGUSR2);
   sigprocmask(SIG_BLOCK, &mask, &old);
-  const Supervisor supervisor(control_, [&](uint32_t id) {
+  const Supervisor supervisor(control_, {}, [&](uint32_t id, bool) {
     if (id != 0) sleep_for_ever();
     sigset_t now;
     sigprocmask(SIG_BLOCK, nullptr, &now);
@@ -198,7 +200,7 @@ TEST_F(SupervisorTest, SignalsAreAsInAFreshProcess) {
 TEST_F(SupervisorTest, AProgramThatIgnoresItsChildrenIsServedToo) {
   std::signal(SIGCHLD, SIG_IGN);
   {
-    const Supervisor supervisor(control_, [](uint32_t id) {
+    const Supervisor supervisor(control_, {}, [](uint32_t id, bool) {
       if (id == 0) _exit(3);
       sleep_for_ever();
     });
@@ -210,7 +212,7 @@ TEST_F(SupervisorTest, AProgramThatIgnoresItsChildrenIsServedToo) {
 }
 
 TEST_F(SupervisorTest, ItIsNamed) {
-  const Supervisor supervisor(control_, [](uint32_t) { sleep_for_ever(); });
+  const Supervisor supervisor(control_, {}, [](uint32_t, bool) { sleep_for_ever(); });
   ASSERT_TRUE(all_run());
   EXPECT_EQ(process_entry(supervisor.pid()).name, "stoker superv.");
 }

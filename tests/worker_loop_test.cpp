@@ -19,6 +19,7 @@
 #include "futex.h"
 #include "hand_out.h"
 #include "processes.h"
+#include "slot_memory.h"
 #include "slot_pool.h"
 
 namespace stoker::detail {
@@ -35,10 +36,11 @@ class WorkerLoopTest : public testing::Test {
   }
 
   using Get = std::function<int64_t(size_t)>;
-  void start(uint32_t id, Get get, std::function<void(int64_t)> init_fn = nullptr) {
+  void start(uint32_t id, Get get, std::function<void(int64_t)> init_fn = nullptr,
+             bool replacement = false) {
     fetcher_ = std::make_unique<MapFetcher<Made<Get>>>(Made<Get>{1000, std::move(get)});
     const WorkerJob job{&control(), fetcher_.get(), std::move(init_fn)};
-    pids_.push_back(fork_child([&] { run_worker(job, id); }));
+    pids_.push_back(fork_child([&] { run_worker(job, id, replacement); }));
   }
   // Tells the workers to stop; how the one that was started first ended.
   std::string stop() {
@@ -147,7 +149,7 @@ TEST_F(WorkerLoopTest, WhatItWorksOnIsRecordedBeforeTheSampleRuns) {
   const uint32_t slot = publish(5);
   ASSERT_TRUE(eventually([&] { return stuck->load(); }));
   EXPECT_EQ(control().worker(0).claim, uint64_t{slot} << 32);
-  EXPECT_EQ(control().worker(0).row, 2u);
+  EXPECT_EQ(control().worker(0).progress.row, 2u);
 }
 
 TEST_F(WorkerLoopTest, TheInitFunctionRunsOnceBeforeTheFirstSample) {
@@ -175,6 +177,49 @@ TEST_F(WorkerLoopTest, AnInitFunctionThatThrowsEndsTheWorkerAndIsTold) {
   EXPECT_STREQ(worker.type_name, "std::domain_error");
   EXPECT_EQ(std::string(worker.text), std::string(sizeof worker.text - 1, 'x'));
   EXPECT_EQ(control().troubles(), 1u);
+}
+
+// Of a batch of five, worker 0 is killed in sample 2.
+TEST_F(WorkerLoopTest, AReplacementFetchesAgainWhatTheDeadWorkerHadNotFinished) {
+  Shared<std::atomic<bool>> stuck;
+  Shared<std::array<std::atomic<int>, 5>> runs;
+  start(0, [=](size_t index) {
+    if (++(*runs)[index] == 1 && index == 2) {
+      *stuck = true;
+      for (;;) pause();
+    }
+    return static_cast<int64_t>(index);
+  });
+  const uint32_t slot = publish(5);
+  ASSERT_TRUE(eventually([&] { return stuck->load(); }));
+  kill(pids_.front(), SIGKILL);
+  wait_for(pids_.front());
+  pids_.clear();
+  EXPECT_EQ(control().slot(slot).header().status, SlotStatus::kOpen);
+  control().disown(0);
+  EXPECT_EQ(control().worker(0).claim, WorkerRecord::kIdle);
+  pids_.push_back(fork_child([&] {
+    run_worker(WorkerJob{&control(), fetcher_.get(), nullptr}, 0, true);
+  }));
+  ASSERT_EQ(status_of(slot), SlotStatus::kReady);
+  EXPECT_EQ(taken(slot), up_to(5));
+  EXPECT_EQ((*runs)[2], 2);
+  EXPECT_EQ((*runs)[4], 1);
+}
+
+TEST_F(WorkerLoopTest, AReplacementCompletesABatchWhoseCompleterDied) {
+  const uint32_t slot = publish(3);
+  const Slot s = control().slot(slot);
+  {  // What worker 0 did before it died: all rows, but not the batch's status.
+    fetcher_ = std::make_unique<MapFetcher<Made<Get>>>(Made<Get>{1000, identity});
+    const auto all = [](uint32_t rest, uint32_t) { return rest; };
+    ASSERT_TRUE(control().claim(control().worker(0), all));
+    ASSERT_TRUE(HandWorker(*fetcher_).work(s, {0, 3}));
+  }
+  control().disown(0);
+  start(0, identity, nullptr, true);
+  ASSERT_EQ(status_of(slot), SlotStatus::kReady);
+  EXPECT_EQ(taken(slot), up_to(3));
 }
 
 TEST_F(WorkerLoopTest, WorkersAreNamed) {

@@ -68,6 +68,18 @@ struct DataLoaderOptions {
 
   /// False yields batches as they are finished instead of in the sampler's order.
   bool in_order = true;
+
+  // What Python's loader does not have.
+
+  /// How many workers may be replaced in one epoch. One that dies (killed, crashed, out of memory,
+  /// over `sample_timeout`) is then forked anew, and its sample is fetched again: the bytes of the
+  /// epoch stay the same. A sample that ends two workers is told as a WorkerError, as is any death
+  /// once none is left; 0 tells each. `worker_init_fn` runs in replacements too. Needs workers.
+  int64_t max_restarts = 0;
+
+  /// Longest time for one sample (with `get_batch`, for a batch), in seconds; 0 is no limit. A
+  /// worker that takes longer is killed, within an eighth more; see `max_restarts`. Needs workers.
+  std::chrono::duration<double> sample_timeout{0};
 };
 
 }  // namespace stoker

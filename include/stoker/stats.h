@@ -28,6 +28,7 @@ struct LoaderStats {
   WaitStats epoch;                          ///< the current epoch, or the last one
   WaitStats total;                          ///< all epochs, the current one included
   std::chrono::nanoseconds first_batch{0};  ///< from the start of that epoch to its first batch
+  int64_t restarts = 0;                     ///< workers replaced so far, see `max_restarts`
 };
 
 /// One line for the epoch and one for the total; no newline at the end.

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Workers that die and are replaced: max_restarts and sample_timeout.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stoker/dataloader.h>
+#include <sys/resource.h>
+#include <torch/types.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "datasets.h"
+#include "processes.h"
+
+namespace stoker {
+namespace {
+
+using testing::HasSubstr;
+
+// 64 samples; a sample whose turns are not used up does the deed first.
+template <class Deed>
+auto deadly(std::vector<size_t> samples, int turns, Deed deed) {
+  Shared<std::array<std::atomic<int>, 64>> times;
+  return Made{64, [=](size_t index) {
+                const bool is_deadly =
+                    std::find(samples.begin(), samples.end(), index) != samples.end();
+                if (is_deadly && (*times)[index]++ < turns) deed();
+                return static_cast<int64_t>(index);
+              }};
+}
+
+int overflow_the_stack(const volatile char* above) {
+  volatile char frame[4096];
+  frame[0] = *above;
+  return getppid() == 0 ? 0 : overflow_the_stack(frame) + frame[0];
+}
+
+struct Deed {
+  const char* name;
+  void (*run)();
+};
+
+class RestartsTest : public testing::TestWithParam<Deed> {
+ protected:
+  RestartsTest() {
+    getrlimit(RLIMIT_CORE, &cores_);
+    const rlimit none{0, cores_.rlim_max};
+    setrlimit(RLIMIT_CORE, &none);
+  }
+  ~RestartsTest() override { setrlimit(RLIMIT_CORE, &cores_); }
+
+ private:
+  rlimit cores_{};
+};
+
+TEST_P(RestartsTest, AWorkerThatDiesIsReplacedAndNothingIsLost) {
+  for (const int64_t workers : {1, 3}) {
+    DataLoader loader(deadly({17}, 1, GetParam().run),
+                      {.batch_size = 8, .num_workers = workers, .max_restarts = 1});
+    EXPECT_EQ(epoch_of(loader), up_to(64));
+    EXPECT_EQ(loader.stats().restarts, 1);
+    EXPECT_EQ(epoch_of(loader), up_to(64));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Deeds, RestartsTest,
+                         testing::Values(Deed{"Kill", [] { kill(getpid(), SIGKILL); }},
+                                         Deed{"ExitZero", [] { std::exit(0); }},
+                                         Deed{"ExitThree", [] { _exit(3); }},
+                                         Deed{"Abort", [] { std::abort(); }},
+                                         Deed{"Terminate", [] { kill(getpid(), SIGTERM); }},
+                                         Deed{"Segfault", [] { std::raise(SIGSEGV); }},
+                                         Deed{"StackOverflow", [] { overflow_the_stack("x"); }}),
+                         [](const auto& of) { return std::string(of.param.name); });
+
+const auto kill_self = [] { kill(getpid(), SIGKILL); };
+
+TEST(RestartTest, ASampleThatEndsTwoWorkersIsReported) {
+  DataLoader loader(deadly({17}, 2, kill_self),
+                    {.batch_size = 8, .num_workers = 2, .max_restarts = 10});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().index, 17);
+  EXPECT_EQ(error->facts().signal, SIGKILL);
+  EXPECT_THAT(error->what(), HasSubstr("not replaced, since the same sample had ended a worker"));
+  EXPECT_EQ(loader.stats().epoch.batches, 2);
+  EXPECT_EQ(loader.stats().restarts, 1);
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
+TEST(RestartTest, NoMoreWorkersThanMaxRestartsAreReplacedInAnEpoch) {
+  DataLoader loader(deadly({10, 30, 50}, 1, kill_self),
+                    {.batch_size = 8, .num_workers = 2, .max_restarts = 2});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().index, 50);
+  EXPECT_THAT(error->what(), HasSubstr("as many workers as max_restarts allows"));
+  EXPECT_EQ(loader.stats().restarts, 2);
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
+TEST(RestartTest, EachEpochHasItsOwnRestarts) {
+  for (const bool persistent : {true, false}) {
+    Shared<std::atomic<int>> epoch;
+    Shared<std::array<std::atomic<bool>, 4>> died;
+    const auto dataset = Made{64, [=](size_t index) {
+                                if (index == 20 && !(*died)[*epoch].exchange(true)) kill_self();
+                                return static_cast<int64_t>(index);
+                              }};
+    DataLoader loader(
+        dataset,
+        {.batch_size = 8, .num_workers = 2, .persistent_workers = persistent, .max_restarts = 1});
+    for (; *epoch < 3; ++*epoch) EXPECT_EQ(epoch_of(loader), up_to(64));
+    EXPECT_EQ(loader.stats().restarts, 3);
+  }
+}
+
+TEST(RestartTest, WithoutOrderNothingIsLostEither) {
+  DataLoader loader(deadly({3, 33, 60}, 1, kill_self),
+                    {.batch_size = 4, .num_workers = 3, .in_order = false, .max_restarts = 3});
+  Numbers all = epoch_of(loader);
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, up_to(64));
+}
+
+struct Pages {
+  Shared<std::atomic<int>> deaths;
+  int64_t get(size_t index) { return static_cast<int64_t>(index); }
+  std::vector<int64_t> get_batch(std::span<const size_t> indices) {
+    if (indices.front() == 16 && (*deaths)++ == 0) kill_self();
+    return {indices.begin(), indices.end()};
+  }
+  size_t size() const { return 64; }
+};
+
+TEST(RestartTest, WholeBatchesAreFetchedAgain) {
+  DataLoader loader(Pages{}, {.batch_size = 8, .num_workers = 2, .max_restarts = 1});
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
+TEST(RestartTest, ReplacementsRunTheInitFunctionUnderTheSameId) {
+  Shared<std::array<std::atomic<int>, 2>> calls;
+  DataLoader loader(deadly({17}, 1, kill_self),
+                    {.batch_size = 8,
+                     .num_workers = 2,
+                     .worker_init_fn = [=](int64_t id) { ++(*calls)[id]; },
+                     .max_restarts = 1});
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+  EXPECT_TRUE(eventually([&] { return (*calls)[0] + (*calls)[1] == 3; }));
+}
+
+TEST(RestartTest, DeathsInTheInitFunctionUseUpTheRestarts) {
+  Shared<std::atomic<int>> calls;
+  DataLoader loader(Counting{8}, {.num_workers = 1,
+                                  .worker_init_fn =
+                                      [=](int64_t) {
+                                        ++*calls;
+                                        _exit(7);
+                                      },
+                                  .max_restarts = 3});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().exit_status, 7);
+  EXPECT_FALSE(error->facts().index);
+  EXPECT_LE(*calls, 2 * (3 + 1));  // those before the first epoch count for themselves
+}
+
+TEST(RestartTest, AWorkerKilledBetweenEpochsIsReplaced) {
+  DataLoader loader(Counting{64}, {.batch_size = 8, .num_workers = 2, .max_restarts = 1});
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+  const auto before = loader_processes(2).workers;
+  ASSERT_EQ(before.size(), 2u);
+  kill(before[0], SIGKILL);
+  ASSERT_TRUE(eventually([&] { return !is_alive(before[0]); }));
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+  EXPECT_TRUE(eventually([] { return loader_processes(2).workers.size() == 2; }));
+}
+
+TEST(RestartTest, ADeathInAnEpochThatWasLeftDoesNoHarm) {
+  DataLoader loader(deadly({40}, 1, kill_self),
+                    {.batch_size = 8, .num_workers = 2, .prefetch_factor = 4, .max_restarts = 1});
+  loader.begin();
+  for (int epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
+TEST(SampleTimeoutTest, AStuckWorkerIsReplaced) {
+  DataLoader loader(
+      deadly({17}, 1,
+             [] {
+               for (;;) pause();
+             }),
+      {.batch_size = 8, .num_workers = 2, .max_restarts = 1, .sample_timeout = 200ms});
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+  EXPECT_EQ(loader.stats().restarts, 1);
+}
+
+TEST(SampleTimeoutTest, WithoutRestartsTheStuckSampleIsTold) {
+  DataLoader loader(deadly({17}, 1,
+                           [] {
+                             for (;;) pause();
+                           }),
+                    {.batch_size = 8, .num_workers = 2, .sample_timeout = 200ms});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().index, 17);
+  EXPECT_EQ(error->facts().signal, SIGKILL);
+  EXPECT_THAT(error->what(), HasSubstr("took longer than the sample_timeout at sample index 17"));
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
+TEST(SampleTimeoutTest, ManyQuickSamplesAreNoSlowOne) {
+  const auto quick = Made{200, [](size_t index) {
+                            std::this_thread::sleep_for(5ms);
+                            return static_cast<int64_t>(index);
+                          }};
+  DataLoader loader(quick, {.batch_size = 200, .num_workers = 1, .sample_timeout = 500ms});
+  EXPECT_EQ(epoch_of(loader), up_to(200));
+}
+
+}  // namespace
+}  // namespace stoker
