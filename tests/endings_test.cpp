@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -63,62 +64,118 @@ void run_program(const Shared<Told>& told, const std::function<void()>& end) {
   end();
 }
 
-// Whether all processes of a program that ends like this are gone soon. Says how it ended.
-std::string expect_all_gone(const std::function<void()>& end, bool kill_it = false) {
+struct Ending {
+  const char* name;
+  std::function<void()> end;                        // what the program does
+  std::function<void(pid_t, const Told&)> is_done;  // what is done to it
+  std::string how;                                  // it ends
+};
+
+const auto wait_for_it = [] {
+  for (;;) pause();
+};
+const auto nothing = [](pid_t, const Told&) {};
+
+auto send(int signal) {
+  return [signal](pid_t program, const Told&) { kill(program, signal); };
+}
+
+class EndingTest : public testing::TestWithParam<Ending> {};
+
+// The program is the first process of its group, as one that a shell starts.
+TEST_P(EndingTest, NothingIsLeftOfTheProgram) {
+  const Ending& ending = GetParam();
   Shared<Told> told;
   const pid_t program = fork_child([&] {
+    setpgid(0, 0);
     try {
-      run_program(told, end);
+      run_program(told, ending.end);
     } catch (const std::exception&) {
       std::exit(9);
     }
   });
   EXPECT_TRUE(eventually([&] { return told->ready.load(); })) << "it did not come that far";
-  if (kill_it) kill(program, SIGKILL);
-  const int status = wait_for(program);
+  ending.is_done(program, *told);
+  EXPECT_EQ(describe_end(wait_for(program)), ending.how);
   const auto ended = Clock::now();
   EXPECT_TRUE(eventually([&] { return !any_alive(told->pids()); }, 1s))
       << "a process outlived the program";
-  std::cout << "gone " << std::chrono::duration<double, std::milli>(Clock::now() - ended).count()
-            << " ms after the program's end\n";
+  const std::chrono::duration<double, std::milli> later = Clock::now() - ended;
+  std::cout << "the last process was gone " << later.count() << " ms after the program's end\n";
+  RecordProperty("last_gone_ms", std::to_string(later.count()));
   for (const pid_t pid : told->pids()) {
     if (pid > 0 && is_alive(pid)) kill(pid, SIGKILL);
   }
-  return describe_end(status);
 }
 
-TEST(EndingsTest, NothingIsLeftOfAProgramThatIsKilled) {
-  EXPECT_EQ(expect_all_gone(
-                [] {
-                  for (;;) pause();
-                },
-                true),
-            "signal 9");
-}
+INSTANTIATE_TEST_SUITE_P(
+    Endings, EndingTest,
+    testing::Values(Ending{"Return", [] {}, nothing, "exit 0"},
+                    Ending{"Exit", [] { std::exit(4); }, nothing, "exit 4"},
+                    Ending{"ExitAtOnce", [] { _exit(5); }, nothing, "exit 5"},
+                    Ending{"QuickExit", [] { std::quick_exit(6); }, nothing, "exit 6"},
+                    Ending{"Abort", [] { std::abort(); }, nothing, "signal 6"},
+                    Ending{
+                        "ExceptionNobodyCatches",
+                        [] { std::thread([] { throw std::runtime_error("on purpose"); }).join(); },
+                        nothing, "signal 6"},
+                    Ending{"ExceptionThroughTheLoop",
+                           [] { throw std::runtime_error("on purpose"); }, nothing, "exit 9"},
+                    Ending{"Terminate", wait_for_it, send(SIGTERM), "signal 15"},
+                    Ending{"TerminateWithAHandlerThatExits",
+                           [] {
+                             std::signal(SIGTERM, [](int) { std::_Exit(3); });
+                             kill(getpid(), SIGTERM);
+                           },
+                           nothing, "exit 3"},
+                    Ending{"InterruptOfTheWholeGroup", wait_for_it,
+                           [](pid_t program, const Told&) { kill(-program, SIGINT); }, "signal 2"},
+                    Ending{"HangUpOfTheWholeGroup", wait_for_it,
+                           [](pid_t program, const Told&) { kill(-program, SIGHUP); }, "signal 1"},
+                    Ending{"Kill", wait_for_it, send(SIGKILL), "signal 9"},
+                    Ending{"KillOfTheSupervisorThenOfTheProgram", wait_for_it,
+                           [](pid_t program, const Told& told) {
+                             kill(told.processes[0], SIGKILL);
+                             EXPECT_TRUE(eventually([&] { return !any_alive(told.pids()); }, 1s));
+                             kill(program, SIGKILL);
+                           },
+                           "signal 9"},
+                    Ending{"KillOfBothAtOnce", wait_for_it,
+                           [](pid_t program, const Told& told) {
+                             kill(program, SIGSTOP);  // so that it cannot answer
+                             kill(told.processes[0], SIGKILL);
+                             kill(program, SIGKILL);
+                           },
+                           "signal 9"},
+                    Ending{"KillOfAStoppedProgram", wait_for_it,
+                           [](pid_t program, const Told&) {
+                             kill(program, SIGSTOP);
+                             kill(program, SIGKILL);
+                           },
+                           "signal 9"}),
+    [](const auto& of) { return std::string(of.param.name); });
 
-TEST(EndingsTest, NothingIsLeftOfAProgramThatReturns) {
-  EXPECT_EQ(expect_all_gone([] {}), "exit 0");
-}
-
-TEST(EndingsTest, NothingIsLeftOfAProgramThatExits) {
-  EXPECT_EQ(expect_all_gone([] { std::exit(4); }), "exit 4");
-}
-
-TEST(EndingsTest, NothingIsLeftOfAProgramThatExitsAtOnce) {
-  EXPECT_EQ(expect_all_gone([] { _exit(5); }), "exit 5");
-  EXPECT_EQ(expect_all_gone([] { std::quick_exit(6); }), "exit 6");
-}
-
-TEST(EndingsTest, NothingIsLeftOfAProgramThatAborts) {
-  EXPECT_EQ(expect_all_gone([] { std::abort(); }), "signal 6");
-}
-
-TEST(EndingsTest, NothingIsLeftOfAProgramThatThrows) {
-  const auto nobody_catches_it = [] {
-    std::thread([] { throw std::runtime_error("not caught, on purpose"); }).join();
-  };
-  EXPECT_EQ(expect_all_gone(nobody_catches_it), "signal 6");
-  EXPECT_EQ(expect_all_gone([] { throw std::runtime_error("caught, on purpose"); }), "exit 9");
+// As a debugger or a batch system does, to all processes or to the program alone.
+TEST(EndingsTest, StoppingAndContinuingIsSurvived) {
+  for (const bool all : {true, false}) {
+    Shared<std::atomic<int>> fetched;
+    const pid_t program = fork_child([&] {
+      setpgid(0, 0);
+      const auto slow = Made{100, [=](size_t index) {
+                               ++*fetched;
+                               std::this_thread::sleep_for(3ms);
+                               return static_cast<int64_t>(index);
+                             }};
+      DataLoader loader(slow, {.batch_size = 2, .num_workers = 2, .timeout = 20s});
+      _exit(epoch_of(loader) == up_to(100) ? 0 : 1);
+    });
+    EXPECT_TRUE(eventually([&] { return *fetched > 10; }));
+    kill(all ? -program : program, SIGSTOP);
+    std::this_thread::sleep_for(300ms);
+    kill(all ? -program : program, SIGCONT);
+    EXPECT_EQ(describe_end(wait_for(program)), "exit 0");
+    EXPECT_EQ(*fetched, 100);
+  }
 }
 
 TEST(EndingsTest, NothingIsLeftOfALoaderThatIsGone) {
