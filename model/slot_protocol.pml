@@ -1,274 +1,261 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How rows of a batch are claimed, owned, written, counted and completed by workers of which one
- * may die at any step, as src/ does it; for the model checker Spin. scripts/check_model.sh runs it,
- * model/README.md says what comes out. What is checked:
+ * How the rows of a batch are claimed, owned, written, counted and completed by workers of which
+ * one may die at any step: the protocol of src/slot.h and src/control.h, for the model checker
+ * Spin. scripts/check_model.sh runs it; model/README.md tells what comes out. What is checked:
  *
- *   - Main always ends, all batches delivered: there is no invalid end state, and no cycle.
- *   - A row is written by its one owner, and never once its batch is complete.
+ *   - Main always ends, with all batches delivered: no end state is invalid.
+ *   - A row is written by its owner, and never once its batch is complete.
  *   - Every row is counted once.
- *   - A batch is collated once, or again after a collator that died before it was complete.
- *   - A batch is handed out once, in order, and all its rows are of its generation.
+ *   - A batch is collated once, or again after a completer that died before the batch was complete.
+ *   - A batch is handed out once, in order, and all of its rows are of its generation.
  *
- * What is what:
+ * Who is who:
  *
  *   Main         Impl::publish_more, wait_for_batch and deliver; Slot::publish, Control::publish
- *   Worker       Worker::loop, work, take_over and complete; Filler::fill
- *   Supervisor   Watch::on_death, Control::disown
+ *   Worker       Worker::loop, work, take_over and complete; Control::claim, Filler::fill
+ *   Supervisor   Watch::on_death; Control::disown, Slot::disown
  *   Fate         nobody: it ends a worker
  *
- * One step of the model is one atomic operation of the C++, with what the process then does to its
- * own variables: between any two others may run, and death may come. Stated where it differs:
+ * A step of the model is one atomic operation of the C++, and what the process then does to its own
+ * variables: between two steps others may run, and death may come. Where it differs:
  *
- *   - Memory is sequentially consistent here. What the C++ orders with acquire and release must
- *     have that effect; where it takes more (Slot::finish), there is a broken copy that shows it.
+ *   - Memory is sequentially consistent here. What the C++ orders with acquire and release is taken
+ *     to be in order; two broken copies show what an order is needed for (BROKEN_LOAD_BEFORE_DONE,
+ *     BROKEN_PUBLISH_OPENS_FIRST).
  *   - Nobody sleeps: who has nothing to do is blocked until there is something. Lost wake-ups are
- *     not a matter of this model.
- *   - Errors, cancelled epochs and the layout of rows are left out.
- *   - A write of a row is one step. That death may tear it needs no step of its own: the row is
- *     then as good as not written.
- *   - Workers are alike, and slots are before their first use: so worker 0 dies first and slot 0
- *     is used first, without loss of generality.
+ *     not a matter of this model. Nor are errors, cancelled epochs, and the layout of rows.
+ *   - A row is written in one step. A row torn by death is as good as one that was not written.
+ *   - Workers are alike, and so are slots before their first use: without loss of generality it is
+ *     worker 0 that dies (first), and slot 0 that is used first.
  *
- * With BROKEN_x defined one thing is done wrong, and Spin must find an error. With SPARE_x one
- * thing is left out, or done in another order, that the protocol can spare.
+ * With one of the BROKEN_ names of broken.pml defined, one thing is done wrong, and Spin must find
+ * an error. The names in capitals that broken.pml defines are the places where that happens.
  */
 
 #ifndef BATCHES
-#define BATCHES 3 /* the third uses a slot again, and an entry of the ring */
+#define BATCHES 3 /* the third uses a slot again, and a place of the ring */
 #endif
 #ifndef DEATHS
-#define DEATHS 1 /* at most; 0 to 2 */
+#define DEATHS 1 /* at most: 0, 1 or 2 */
+#endif
+#ifndef FIRST
+#define FIRST 0 /* the generation of the first batch */
 #endif
 #define WORKERS 2
 #define SLOTS 2
 #define RING 2
-#define ROWS 2 /* the first batch may have one row, so that num_samples changes */
+#define ROWS 2
 
-/* A row's word: generation, owner (0 nobody, w + 1 worker w), state. */
+/* The first and the last batch may have one row, so that num_samples changes both ways. */
+#define MAY_BE_SMALL(batch) ((batch) == 0 || (batch) == BATCHES - 1)
+
+/* The word of a row: generation, owner (0 nobody, w + 1 worker w), state. */
 #define PENDING 0
 #define FINAL 1
-#define ROW(generation, owner, state) ((generation) << 3 | (owner) << 1 | (state))
+#define ROW(batch, owner, state) (((batch) + FIRST) << 3 | (owner) << 1 | (state))
 
-/* The other words: generation and next row (ticket), count (done) or owner (collator). */
-#define WORD(generation, low) ((generation) << 2 | (low))
-#define GENERATION(word) ((word) >> 2)
+/* The other words: generation, and the next row (ticket), a count (done) or owner (completer). */
+#define WORD(batch, low) (((batch) + FIRST) << 2 | (low))
+#define BATCH_OF(word) (((word) >> 2) - FIRST)
 #define LOW(word) ((word) & 3)
 #define NO_ROW 3
 
 #define OPEN 0
 #define READY 1
 
-/* As in the C++, all of it is zero at first: a ticket, row and collator of generation 0. */
+#include "broken.pml"
+
+/* All of it is zero at first, as in the C++. */
 typedef Slot {
   byte ticket;
   byte num_samples;
-  byte row[ROWS];
-  byte done[WORKERS]; /* written by its worker, or by the supervisor when that one is dead */
-  byte collator;      /* SlotHeader::completer */
+  byte row[ROW_WORDS];
+  byte done[WORKERS]; /* written by its worker, or by the supervisor while that one is dead */
+  byte completer;
   bit status;
-  byte data[ROWS]; /* ghost: 1 + the generation of the sample that was written last */
+  byte data[ROWS] /* ghost: of each row, 1 + the batch whose sample was written last */
 }
 
 Slot slot[SLOTS];
-byte ring[RING]; /* slot of the batch */
-byte head;
-byte published;
+byte ring[RING];
+byte head, published;
 bit stop;
 
-bit dead[WORKERS]; /* and not replaced yet; the supervisor sees it with waitpid */
+bit dead[WORKERS]; /* what waitpid tells the supervisor; until the replacement is forked */
 chan death = [0] of {byte};
 
-/* Ghost: how far a batch is. 0 incomplete, w + 1 worker w collates it. */
+/* Ghost: how far each batch is. 0: incomplete; w + 1: worker w collates it. */
 #define COMPLETE 3
 #define DELIVERED 4
 byte phase[BATCHES];
 
-#define ALL_ROWS_ARE_OF(generation)                       \
-  (slot[s].data[0] == (generation) + 1 &&                 \
-   (slot[s].num_samples == 1 || slot[s].data[1] == (generation) + 1))
-
-#define IS_OPEN_BATCH(generation)                                                        \
-  (phase[generation] < COMPLETE && GENERATION(slot[s].ticket) == (generation) &&         \
-   slot[s].status == OPEN)
-
-
+/* Of the slot s of the process at hand. */
 #define SIZE slot[s].num_samples
+#define COUNT_OF(w) (BATCH_OF(slot[s].done[w]) == b -> LOW(slot[s].done[w]) : 0)
+#define IS_OPEN_BATCH(b) \
+  (phase[b] < COMPLETE && BATCH_OF(slot[s].ticket) == b && slot[s].status == OPEN)
+#define ALL_ROWS_ARE_OF(b) \
+  (slot[s].data[0] == b + 1 && (SIZE == 1 || slot[s].data[1] == b + 1))
 
 /* ---- worker ---- */
 
-#ifdef BROKEN_CLAIM_WITHOUT_GENERATION
-#define TICKET_IS_STILL(seen) (LOW(slot[s].ticket) == LOW(seen))
-#else
-#define TICKET_IS_STILL(seen) (slot[s].ticket == (seen))
-#endif
-
-/* Control::claim: leaves with rows row .. last - 1 of batch h in slot s to try. */
+/* Control::claim. Leaves with rows row .. last - 1 of batch b in slot s to try. */
 inline claim() {
   do
   :: if
-     /* head and published. Loading both at once loses nothing: published only grows, and a head
-        that is out of date is had by waiting after this step. Blocking is the worker's sleep. */
-     :: atomic { published > head -> h = head }
+     /* head and published. To load both at once loses nothing: published only grows, and a head
+        that is out of date is had by waiting after this step. To be blocked is to sleep. */
+     :: atomic { published > head -> b = head }
      :: atomic { stop -> goto ended }
      fi;
-     s = ring[h % RING];
+     s = ring[b % RING];
      ticket = slot[s].ticket;
      if
-     :: atomic { GENERATION(ticket) == h && LOW(ticket) < SIZE -> /* num_samples */
+     :: atomic { BATCH_OF(ticket) == b && LOW(ticket) < SIZE -> /* num_samples */
           if
           :: last = LOW(ticket) + 1
           :: SIZE - LOW(ticket) > 1 -> last = LOW(ticket) + 2
           fi
         }
-        if /* the compare-exchange of the ticket */
+        if /* the compare-exchange */
         :: atomic { TICKET_IS_STILL(ticket) ->
-             slot[s].ticket = WORD(GENERATION(slot[s].ticket), last);
+             slot[s].ticket = slot[s].ticket - LOW(ticket) + last;
              row = LOW(ticket);
-             left = -1; /* if it gets no row, it is not the last */
              ticket = 0;
              break
            }
         :: atomic { !TICKET_IS_STILL(ticket) -> forget() }
         fi
-     :: atomic { !(GENERATION(ticket) == h && LOW(ticket) < SIZE) -> s = 0; ticket = 0 }
-        atomic { /* advance */
+     :: atomic { !(BATCH_OF(ticket) == b && LOW(ticket) < SIZE) -> s = 0; ticket = 0 }
+        atomic { /* Control::advance */
           if
-          :: head == h -> head++
+          :: head == b -> head++
           :: else
           fi;
-          h = 0
+          b = 0
         }
      fi
   od
 }
 
-#ifdef BROKEN_OWN_WITHOUT_GENERATION
-#define ROW_IS_FREE ((slot[s].row[row] & 7) == ROW(0, 0, PENDING))
-#elif defined(BROKEN_TAKE_OVER_WITHOUT_EXCHANGE)
-#define ROW_IS_FREE (replacement || slot[s].row[row] == ROW(h, 0, PENDING))
-#else
-#define ROW_IS_FREE (slot[s].row[row] == ROW(h, 0, PENDING))
-#endif
+inline next_row() {
+  row++;
+  if
+  :: row == last -> row = 0; last = 0; break
+  :: else
+  fi
+}
+
+/* Filler::own. There must be a row to try. */
+inline own() {
+  do
+  :: atomic { ROW_IS_FREE ->
+       slot[s].row[AT(row)] = ROW(b, me + 1, PENDING);
+       unwritten = unwritten | 1 << row;
+       unsettled = unsettled | 1 << row;
+       uncounted++;
+       next_row()
+     }
+  :: atomic { !ROW_IS_FREE -> next_row() } /* another was first, or the generation is over */
+  od
+}
 
 inline write(which) {
-  assert(IS_OPEN_BATCH(h));
-  slot[s].data[which] = h + 1
+  unwritten = unwritten & ~(1 << which);
+  assert(IS_OPEN_BATCH(b));
+  slot[s].data[which] = b + 1
 }
 
-#if defined(BROKEN_SETTLE_BEFORE_WRITE) || defined(BROKEN_COUNT_BEFORE_WRITE)
-#define WRITE_IN_TIME
-#else
-#define WRITE_IN_TIME write(row);
-#endif
-
-/* Filler::own and what fills the rows. Needs row < last. */
-inline fill() {
-  do
-  :: atomic { ROW_IS_FREE -> /* Slot::own */
-       slot[s].row[row] = ROW(h, me + 1, PENDING);
-       owned = owned | 1 << row
-     }
-     atomic {
-       WRITE_IN_TIME
-       row++;
-       if
-       :: row == last -> row = 0; last = 0; break
-       :: else
-       fi
-     }
-  :: atomic { !ROW_IS_FREE ->
-       row++;
-       if
-       :: row == last -> row = 0; last = 0; break
-       :: else
-       fi
-     }
-  od
+inline settle(which) {
+  unsettled = unsettled & ~(1 << which);
+  slot[s].row[AT(which)] = ROW(b, me + 1, FINAL)
 }
 
-#define COUNT_OF(w) (GENERATION(slot[s].done[w]) == h -> LOW(slot[s].done[w]) : 0)
-
-/* Slot::settle of all own rows, then the first half of Slot::finish. Only this worker writes its
-   done word, so that loading it takes no step of its own. `left` is what others must have counted.
-   Uncounted rows keep the batch from being completed, so that this is still its num_samples. */
-inline settle_and_count() {
+/* The rest of Filler::fill: all own rows are written, then settled; then the first half of
+   Slot::finish. Only this worker writes its count, so that loading that is no step of its own.
+   `left` is then what others must have counted. Uncounted rows keep the batch from being completed,
+   so that num_samples is still that of the batch. */
+inline fill_and_count() {
   do
-  :: atomic { owned & 1 ->
-       slot[s].row[0] = ROW(h, me + 1, FINAL);
-       owned = owned & 2; finished++
-     }
-  :: atomic { owned == 2 ->
-       slot[s].row[1] = ROW(h, me + 1, FINAL);
-       owned = 0; finished++
-     }
-  :: atomic { owned == 0 && finished > 0 ->
-       assert(IS_OPEN_BATCH(h));
-       slot[s].done[me] = WORD(h, COUNT_OF(me) + finished);
+  :: atomic { MAY_WRITE && unwritten & 1 -> write(0) }
+  :: atomic { MAY_WRITE && unwritten == 2 -> write(1) }
+  :: atomic { MAY_SETTLE && unsettled & 1 -> settle(0); LOAD_EARLY }
+  :: atomic { MAY_SETTLE && unsettled == 2 -> settle(1); LOAD_EARLY }
+  :: atomic { MAY_COUNT && uncounted > 0 ->
+       assert(IS_OPEN_BATCH(b));
+       slot[s].done[me] = WORD(b, COUNT_OF(me) + uncounted);
        left = SIZE - COUNT_OF(me);
        assert(COUNT_OF(1 - me) <= left);
-       finished = 0;
-       break
+       uncounted = 0;
+       if
+       :: unwritten == 0 && unsettled == 0 -> break
+       :: else
+       fi
      }
-  :: atomic { owned == 0 && finished == 0 -> break } /* a replacement was first */
+  :: atomic { unwritten == 0 && unsettled == 0 && uncounted == 0 -> break } /* got no row */
   od
 }
 
-/* The rest of Slot::finish (all_done, elect), and Worker::complete. */
-inline complete_if_last(afterwards) {
+/* The rest of Slot::finish, or Slot::take_completion (all_done, elect), and Worker::complete. */
+inline complete_if_last(then_b) {
   if
-  :: atomic { left != COUNT_OF(1 - me) -> s = 0; left = 0; afterwards }
-  :: atomic { left == COUNT_OF(1 - me) -> left = 0 }
+  :: atomic { left != COUNT_OF_OTHERS -> left = -1; s = 0; b = then_b }
+  :: atomic { left == COUNT_OF_OTHERS -> left = -1 }
      if
-     :: atomic { slot[s].collator != WORD(h, 0) -> s = 0; afterwards }
-     :: atomic { slot[s].collator == WORD(h, 0) ->
-          slot[s].collator = WORD(h, me + 1);
-          assert(phase[h] == 0);
-          phase[h] = me + 1
+     :: atomic { !NOBODY_COMPLETES -> s = 0; b = then_b }
+     :: atomic { NOBODY_COMPLETES ->
+          slot[s].completer = WORD(b, me + 1);
+          assert(phase[b] == 0);
+          phase[b] = me + 1
         }
         atomic { /* collate, Control::complete */
-          assert(phase[h] == me + 1 && IS_OPEN_BATCH(h) && ALL_ROWS_ARE_OF(h));
+          assert(phase[b] == me + 1 && IS_OPEN_BATCH(b) && ALL_ROWS_ARE_OF(b));
           slot[s].status = READY;
-          phase[h] = COMPLETE;
-          s = 0; afterwards
+          phase[b] = COMPLETE;
+          s = 0; b = then_b
         }
      fi
   fi
 }
 
-/* Worker::take_over with Control::for_each_open. */
+/* Worker::take_over, Control::for_each_open. The status is loaded last: while that is open, the
+   ticket and num_samples loaded before are those of the batch. */
 inline take_over() {
-  atomic { end = published; h = (end > RING -> end - RING : 0) }
+  atomic { end = published; b = (end > RING -> end - RING : 0) }
   do
-  :: atomic { h == end -> h = 0; end = 0; break }
-  :: atomic { h < end -> s = ring[h % RING] }
+  :: atomic { b == end -> b = 0; end = 0; break }
+  :: atomic { b < end -> s = ring[b % RING] }
      ticket = slot[s].ticket;
-     left = SIZE;
+     last = SIZE;
      if
-     :: atomic { GENERATION(ticket) == h && slot[s].status == OPEN ->
-          last = (LOW(ticket) < left -> LOW(ticket) : left);
-          left = left - COUNT_OF(me); /* if it gets no row: Slot::take_completion */
+     :: atomic { BATCH_OF(ticket) == b && IS_STILL_OPEN ->
+          last = (LOW(ticket) < last -> LOW(ticket) : last);
           ticket = 0
         }
         if
-        :: last > 0 -> fill(); settle_and_count()
+        :: last > 0 -> own(); fill_and_count()
         :: last == 0
         fi;
-        complete_if_last(h++)
-     :: atomic { !(GENERATION(ticket) == h && slot[s].status == OPEN) ->
-          s = 0; ticket = 0; left = 0; h++
-        }
+        if
+        :: atomic { left < 0 && CHECKS -> left = SIZE - COUNT_OF(me) } /* take_completion */
+        :: left >= 0 || !CHECKS
+        fi;
+        complete_if_last(b + 1)
+     :: atomic { !(BATCH_OF(ticket) == b && IS_STILL_OPEN) -> s = 0; ticket = 0; last = 0; b++ }
      fi
   od
 }
 
 inline forget() {
-  h = 0; s = 0; ticket = 0; row = 0; last = 0; owned = 0; finished = 0; left = 0; end = 0
+  b = 0; s = 0; ticket = 0; row = 0; last = 0; end = 0;
+  unwritten = 0; unsettled = 0; uncounted = 0; left = -1
 }
 
 proctype Worker(byte me) {
-  byte h, s, ticket, row, last, owned, finished, end;
-  short left;
+  byte b, s, ticket, row, last, end;
+  byte unwritten, unsettled, uncounted; /* own rows: two sets, and a number */
+  short left = -1;
   bit replacement;
 begin:
   {
@@ -277,17 +264,14 @@ begin:
     :: !replacement
     fi;
     do
-    :: claim();
-       fill();
-       settle_and_count();
-       complete_if_last(h = 0)
+    :: claim(); own(); fill_and_count(); complete_if_last(0)
     od
   } unless {
     atomic {
       death ? eval(me) ->
       dead[me] = 1;
       if
-      :: h < BATCHES && phase[h] == me + 1 -> phase[h] = 0
+      :: b < BATCHES && phase[b] == me + 1 -> phase[b] = 0
       :: else
       fi;
       forget();
@@ -302,6 +286,7 @@ ended:
   skip
 }
 
+/* That nobody dies is a choice of its own, lest a death helps out where all are stuck. */
 active proctype Fate() {
 #if DEATHS > 0
   if
@@ -322,54 +307,58 @@ active proctype Fate() {
 
 /* ---- supervisor ---- */
 
-/* Slot::disown, the rows: each load is a step, and each store. */
+/* Slot::disown */
 inline disown_rows(w) {
   do
-  :: atomic { row < SIZE && slot[s].row[row] == ROW(g, w + 1, PENDING) -> skip }
-     atomic { slot[s].row[row] = ROW(g, 0, PENDING); row++ }
-  :: atomic { row < SIZE && slot[s].row[row] == ROW(g, w + 1, FINAL) -> settled++; row++ }
-  :: atomic { row < SIZE && slot[s].row[row] >> 1 != ROW(g, w + 1, 0) >> 1 -> row++ }
   :: atomic { row >= SIZE -> row = 0; break }
+  :: row < SIZE ->
+     if
+     :: slot[s].row[AT(row)] == ROW(b, w + 1, PENDING) -> atomic { FREE_ROW; row++ }
+     :: atomic { slot[s].row[AT(row)] == ROW(b, w + 1, FINAL) -> row++; settled++ }
+     :: atomic { slot[s].row[AT(row)] >> 1 != ROW(b, w + 1, 0) >> 1 -> row++ }
+     fi
   od;
   if
-  :: atomic { settled > 0 -> slot[s].done[w] = WORD(g, settled); settled = 0 }
+  :: atomic { settled > 0 -> SET_COUNT(w); settled = 0 }
   :: settled == 0
   fi
 }
 
-inline disown_collator(w) {
+#ifndef DISOWN_COMPLETER_IS_BROKEN
+inline disown_completer(w) {
   if
   :: slot[s].status == OPEN ->
-     atomic {
+     atomic { /* the compare-exchange */
        if
-       :: slot[s].collator == WORD(g, w + 1) -> slot[s].collator = WORD(g, 0)
+       :: slot[s].completer == WORD(b, w + 1) -> slot[s].completer = WORD(b, 0)
        :: else
-       fi;
-       s = 0; g++
+       fi
      }
-  :: atomic { slot[s].status != OPEN -> s = 0; g++ }
+  :: slot[s].status != OPEN
   fi
 }
+#endif
 
-/* Control::disown */
-inline disown(w) {
-  atomic { end = published; g = (end > RING -> end - RING : 0) }
+/* Control::disown, and the fork */
+inline replace(w) {
+  atomic { end = published; b = (end > RING -> end - RING : 0) }
   do
-  :: atomic { g < end -> s = ring[g % RING] }
+  :: atomic { b == end -> b = 0; end = 0; dead[w] = 0; break }
+  :: atomic { b < end -> s = ring[b % RING] }
      if
-     :: GENERATION(slot[s].ticket) == g -> disown_rows(w); disown_collator(w)
-     :: atomic { GENERATION(slot[s].ticket) != g -> s = 0; g++ }
-     fi
-  :: atomic { g == end -> g = 0; end = 0; dead[w] = 0; break }
+     :: BATCH_OF(slot[s].ticket) == b -> disown_rows(w); disown_completer(w)
+     :: BATCH_OF(slot[s].ticket) != b
+     fi;
+     atomic { s = 0; b++ }
   od
 }
 
 active proctype Supervisor() {
-  byte g, s, row, settled, end;
+  byte b, s, row, settled, end;
   do
-  :: dead[0] -> disown(0)
+  :: IS_THOUGHT_DEAD(0) -> replace(0)
 #if DEATHS > 1
-  :: dead[1] -> disown(1)
+  :: IS_THOUGHT_DEAD(1) -> replace(1)
 #endif
   :: stop -> break
   od
@@ -377,71 +366,45 @@ active proctype Supervisor() {
 
 /* ---- main ---- */
 
-/* Slot::publish and Control::publish, of a slot and an entry of the ring that were never used: one
-   step, since nobody can find the slot before the last store. */
-inline publish_unused() {
-  d_step {
-    slot[s].ticket = WORD(gen, 0);
-    slot[s].row[0] = ROW(gen, 0, PENDING);
-    if
-    :: SIZE > 1 -> slot[s].row[1] = ROW(gen, 0, PENDING)
-    :: else
-    fi;
-    slot[s].collator = WORD(gen, 0);
-    slot[s].status = OPEN;
-    ring[gen % RING] = s;
-    s = 0; gen++;
-    published = gen
-  }
-}
-
 inline publish() {
-  slot[s].ticket = slot[s].ticket | NO_ROW;
+  slot[s].ticket = CLOSED(slot[s].ticket);
   if
   :: SIZE = 2
-  :: MAY_BE_SMALL(gen) -> SIZE = 1
+  :: MAY_BE_SMALL(count) -> SIZE = 1
   fi;
-  slot[s].row[0] = ROW(gen, 0, PENDING);
+  OPEN_EARLY;
+  slot[s].row[AT(0)] = ROW(count, 0, PENDING);
   if
-  :: atomic { SIZE > 1 -> slot[s].row[1] = ROW(gen, 0, PENDING) }
-  :: SIZE == 1
+  :: SIZE > 1 -> slot[s].row[AT(1)] = ROW(count, 0, PENDING)
+  :: else
   fi;
-  slot[s].collator = WORD(gen, 0);
+  slot[s].completer = WORD(count, 0);
   slot[s].status = OPEN;
-  slot[s].ticket = WORD(gen, 0);
-  ring[gen % RING] = s;
-  atomic { s = 0; gen++; published = gen }
+  slot[s].ticket = WORD(count, 0);
+  ring[count % RING] = s;
+  atomic { s = 0; count++; published = count }
 }
 
-#define MAY_BE_SMALL(generation) ((generation) == 0 || (generation) == BATCHES - 1)
-
+/* A slot and a place of the ring that were never used nobody finds before the last store: to
+   publish them is one step. What was handed out is free once the consumer drops it. That may be at
+   any time: Main publishes and hands out in any order, and takes any slot that it has handed out. */
 active proctype Main() {
-  byte gen, next, s;
-  bit busy[SLOTS], used[SLOTS];
+  byte count, next, s;
+  bit busy[SLOTS];
   atomic { run Worker(0); run Worker(1) }
   do
-  :: atomic { gen < BATCHES && !(busy[0] && busy[1]) ->
+  :: atomic { count < BATCHES && !(busy[0] && busy[1]) ->
        if
        :: !busy[0] -> s = 0
-       :: !busy[1] && gen > 0 -> s = 1
+       :: !busy[1] && count > 0 -> s = 1
        fi;
-       busy[s] = 1;
-       if
-       :: gen < RING && !used[s] ->
-          used[s] = 1;
-          if
-          :: SIZE = 2
-          :: MAY_BE_SMALL(gen) -> SIZE = 1
-          fi;
-          publish_unused();
-          goto published_it
-       :: else -> used[s] = 1
-       fi
+       busy[s] = 1
      }
-     publish();
-published_it:
-     skip
-  :: atomic { next < gen && slot[ring[next % RING]].status != OPEN ->
+     if
+     :: atomic { count < RING && SIZE == 0 -> publish() }
+     :: count >= RING || SIZE > 0 -> publish()
+     fi
+  :: atomic { next < count && slot[ring[next % RING]].status != OPEN ->
        s = ring[next % RING];
        assert(phase[next] == COMPLETE && ALL_ROWS_ARE_OF(next));
        phase[next] = DELIVERED;

@@ -32,11 +32,14 @@ void check_ranges(const DataLoaderOptions& o) {
   require(o.num_workers <= kMostWorkers, "num_workers is ", o.num_workers, "; at most ",
           kMostWorkers, " are possible, and one or two per core are usual");
   require(o.timeout.count() >= 0 && std::isfinite(o.timeout.count()), "timeout is ",
-          o.timeout.count(), " s; it must be 0 (no limit) or more");
+          o.timeout.count(), " s; it must be finite, and 0 (no limit) or more");
   require(o.max_restarts >= 0 && o.max_restarts <= kMost, "max_restarts is ", o.max_restarts,
           "; it must be 0 (report every death) or more");
   require(o.sample_timeout.count() >= 0 && std::isfinite(o.sample_timeout.count()),
-          "sample_timeout is ", o.sample_timeout.count(), " s; it must be 0 (no limit) or more");
+          "sample_timeout is ", o.sample_timeout.count(),
+          " s; it must be finite, and 0 (no limit) or more");
+  require(o.shared_memory_limit.value_or(1) > 0,
+          "shared_memory_limit is 0 bytes; leave it out for half of the memory available");
   if (o.prefetch_factor) {
     require(*o.prefetch_factor >= 1, "prefetch_factor is ", *o.prefetch_factor,
             "; it must be 1 or more");

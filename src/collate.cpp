@@ -75,9 +75,7 @@ SlotStatus gather_spilled(Slot slot, std::optional<int64_t> worker_id) {
   }
   const auto rows = place_rows(slot, first);
   if (!rows) {
-    return fail(slot, worker_id,
-                "a batch of " + std::to_string(n) + " such samples does not fit its slot of " +
-                    std::to_string(slot.bytes()) + " bytes; use a smaller batch_size");
+    return fail(slot, worker_id, describe_too_large(slot, first.rows_bytes(n)));
   }
   for (uint64_t row = 0; row < n; ++row) {
     if (slot.state(row) != RowState::kSpilled) continue;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "arrivals.h"
+#include "available_memory.h"
 #include "batch_source.h"
 #include "checked_options.h"
 #include "collate.h"
@@ -42,6 +43,10 @@ InFlightLimit in_flight_limit(const DataLoaderOptions& options) {
   return {usual, options.prefetch_factor ? usual : std::max(usual, kManyTinyBatches)};
 }
 
+uint64_t memory_limit(const DataLoaderOptions& options) {
+  return options.shared_memory_limit ? *options.shared_memory_limit : available_memory() / 2;
+}
+
 bool can_pin(bool wanted) {
   if (!wanted) return false;
   if (at::getAccelerator(false)) return true;
@@ -59,7 +64,8 @@ class LoaderCore::Impl {
       : options_(checked(std::move(options))),
         fetcher_(std::move(fetcher)),
         source_(options_, [this] { return fetcher_->size(); }),
-        pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit(options_))),
+        pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit(options_),
+                                         memory_limit(options_))),
         job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn,
              options_.sample_timeout.count() > 0},
         arrivals_(pool_->control(), options_.in_order, in_flight_limit(options_)) {
@@ -197,7 +203,7 @@ class LoaderCore::Impl {
   bool next_here(BatchLeaves& batch) {
     if (over_ || !draw_batch()) return end_reached();
     const auto id = pool_->acquire(pending_->size());
-    if (!id) fail(out_of_slots());
+    if (!id) fail(out_of_memory());
     open(*id);
     control().publish(*id);
     const SlotStatus status = fill_here(*id);
@@ -227,7 +233,7 @@ class LoaderCore::Impl {
     if (over_) return end_reached();
     publish_more();
     if (in_flight().empty()) {
-      if (pending_) fail(out_of_slots());
+      if (pending_) fail(out_of_memory());
       return end_reached();
     }
     const uint32_t id = wait_for_batch();
@@ -255,10 +261,9 @@ class LoaderCore::Impl {
     std::rethrow_exception(error);
   }
 
-  std::exception_ptr out_of_slots() {
-    return std::make_exception_ptr(std::runtime_error(
-        "stoker: the program keeps " + std::to_string(pool_->made()) +
-        " batches, and there is no address space for one more; copy (clone) what must be kept"));
+  std::exception_ptr out_of_memory() {
+    const SlotPool::Memory memory = pool_->memory();
+    return std::make_exception_ptr(report_no_memory(memory.kept, memory.expected, memory.limit));
   }
 
   // Takes the batch out of those in flight.

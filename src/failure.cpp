@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iomanip>
+#include <sstream>
 #include <typeinfo>
 
 namespace stoker::detail {
@@ -83,6 +85,22 @@ Failure load_failure(Slot slot, uint64_t offset) {
   failure.type_name.assign(text, stored.type_bytes);
   failure.text.assign(text + stored.type_bytes, stored.text_bytes);
   return failure;
+}
+
+std::string megabytes(uint64_t bytes) {
+  std::ostringstream text;
+  const bool many = bytes >= uint64_t{1000} << 20;
+  text << std::setprecision(many ? 4 : 3) << static_cast<double>(bytes) / (many ? 1 << 30 : 1 << 20)
+       << (many ? " GB" : " MB");
+  return text.str();
+}
+
+std::string describe_too_large(Slot slot, std::optional<uint64_t> bytes) {
+  return "a batch of " + std::to_string(slot.num_samples()) + " such samples takes " +
+         (bytes ? megabytes(*bytes) : "more than there is") + ", and it may take " +
+         megabytes(std::min(slot.rows_capacity(), slot.open_capacity())) +
+         " of shared memory; use a smaller batch_size or prefetch_factor, or raise "
+         "shared_memory_limit";
 }
 
 }  // namespace stoker::detail

@@ -27,4 +27,9 @@ Failure describe_exception(const std::exception_ptr& error);
 uint64_t store_failure(Slot slot, const Failure& failure);
 Failure load_failure(Slot slot, uint64_t offset);
 
+// "1.5 MB".
+std::string megabytes(uint64_t bytes);
+// That a batch of such samples, of that many bytes if they can be counted, does not fit its slot.
+std::string describe_too_large(Slot slot, std::optional<uint64_t> bytes);
+
 }  // namespace stoker::detail

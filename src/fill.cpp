@@ -132,8 +132,7 @@ RowState Filler::store(Slot slot, uint32_t row, const FlatSample& sample) {
     return spill(slot, row, sample);
   }
   if (!writer->write(sample, row)) {
-    throw std::length_error("stoker: the strings of the batch do not fit its slot of " +
-                            std::to_string(slot.bytes()) + " bytes; use a smaller batch_size");
+    throw std::length_error("stoker: " + describe_too_large(slot, slot.header().open_used));
   }
   return RowState::kInRows;
 }
@@ -197,8 +196,9 @@ RowState Filler::spill(Slot slot, uint32_t row, const FlatSample& sample) {
       return RowState::kSpilled;
     }
   }
-  throw std::length_error("stoker: the sample does not fit into its batch's slot of " +
-                          std::to_string(slot.bytes()) + " bytes; use a smaller batch_size");
+  const auto all = layout.rows_bytes(slot.num_samples());
+  const uint64_t open = slot.header().open_used;
+  throw std::length_error("stoker: " + describe_too_large(slot, all ? std::max(*all, open) : all));
 }
 
 }  // namespace stoker::detail

@@ -54,8 +54,8 @@ void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& b
     }
     rows += align64(leaf.row_bytes * n);
   }
-  pool->learn_batch_bytes(layout.rows_bytes(n).value_or(0) +
-                          header.open_used.load(std::memory_order_relaxed));
+  pool->learn(id,
+              layout.rows_bytes(n).value_or(0) + header.open_used.load(std::memory_order_relaxed));
 }
 
 }  // namespace stoker::detail

@@ -80,6 +80,9 @@ Region::Region(uint64_t want, uint64_t least) {
 
 Region::~Region() = default;
 
+// Only costs memory where it is refused.
+void Region::drop(std::byte* from, uint64_t bytes) const { madvise(from, bytes, MADV_REMOVE); }
+
 std::byte* Region::data() const { return static_cast<std::byte*>(mapping_->region.get_address()); }
 
 uint64_t Region::size() const { return mapping_->region.get_size(); }

@@ -17,6 +17,9 @@ class Region {
   Region(uint64_t want, uint64_t least);
   ~Region();
 
+  // Gives the pages of whole pages back: they read as zeros then, in all processes.
+  void drop(std::byte* from, uint64_t bytes) const;
+
   std::byte* data() const;
   uint64_t size() const;
 

@@ -19,6 +19,7 @@
 // (disown). Until then the status stays kOpen: no batch is handed out with a row missing.
 // model/slot_protocol.pml is this protocol for a model checker.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,7 @@ struct SlotHeader {
   std::atomic<uint32_t> num_samples{0};
   uint64_t epoch_seed = 0;
   uint64_t first_position = 0;  // of row 0, in the epoch
+  uint64_t budget = 0;          // bytes that its rows, and its open end, may take; 0 is no limit
 
   // generation << 32 | next row. Main's release store (publish) pairs with the acquire in claim.
   alignas(64) std::atomic<uint64_t> ticket{0};
@@ -117,14 +119,14 @@ class Slot {
   std::optional<uint64_t> fixed_layout() const;
 
   uint64_t rows_begin() const;
-  uint64_t rows_capacity() const { return bytes_ / 2 - rows_begin(); }
+  uint64_t rows_capacity() const { return within_budget(bytes_ / 2 - rows_begin()); }
 
   // Takes bytes of the open end, 64-byte aligned; nothing if it is full. Any process.
   std::optional<uint64_t> allocate(uint64_t size) const;
   // The same of the last kFailureBytes of the slot, where failures go that the open end has no
   // room for.
   std::optional<uint64_t> allocate_for_failure(uint64_t size) const;
-  uint64_t open_capacity() const { return bytes_ - bytes_ / 2 - kFailureBytes; }
+  uint64_t open_capacity() const { return within_budget(bytes_ - bytes_ / 2 - kFailureBytes); }
 
   // Main only. Opens the slot for a batch of these indices.
   void publish(std::span<const int64_t> indices, uint32_t generation, uint64_t epoch_seed,
@@ -149,6 +151,10 @@ class Slot {
   void disown(Hand dead) const;
 
  private:
+  uint64_t within_budget(uint64_t bytes) const {
+    return header().budget == 0 ? bytes : std::min(bytes, header().budget);
+  }
+
   static constexpr uint64_t kDoneBytes = 9 * kPage;
   static_assert(kDoneBytes >= (kMostWorkers + 1) * sizeof(uint64_t));
   static constexpr uint64_t done_begin() { return kPage + 2 * kLayoutBytes; }

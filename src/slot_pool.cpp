@@ -11,6 +11,8 @@ namespace {
 // 128 TB that a process has.
 constexpr uint64_t kRegionBytes = uint64_t{4} << 40;
 constexpr uint64_t kSlotBytes = uint64_t{1} << 30;
+// What a slot's header, layouts and books take beside its rows, roughly.
+constexpr uint64_t kBookBytes = 8 * Slot::kPage;
 
 uint64_t whole_pages(uint64_t bytes) { return bytes & ~(Slot::kPage - 1); }
 
@@ -22,39 +24,75 @@ uint64_t least_bytes(uint32_t num_workers, InFlightLimit in_flight) {
 
 }  // namespace
 
-SlotPool::SlotPool(uint32_t num_workers, InFlightLimit in_flight)
+SlotPool::SlotPool(uint32_t num_workers, InFlightLimit in_flight, uint64_t limit)
     : region_(kRegionBytes, least_bytes(num_workers, in_flight)),
       control_(Control::create(region_.data(), num_workers, in_flight.most)),
       usual_in_flight_(in_flight.usual),
-      used_(Control::bytes_needed(num_workers, in_flight.most)) {}
+      used_(Control::bytes_needed(num_workers, in_flight.most)),
+      budget_(limit, in_flight.usual) {}
 
 std::optional<uint32_t> SlotPool::acquire(uint64_t num_samples) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto fits = [&](uint32_t slot) {
-      return Slot::has_room(control_->slot(slot).bytes(), num_samples);
-    };
-    const auto found = std::find_if(free_.rbegin(), free_.rend(), fits);
-    if (found != free_.rend()) {
-      const uint32_t slot = *found;
-      free_.erase(std::next(found).base());
-      return slot;
-    }
+  const std::lock_guard lock(mutex_);
+  if (!make_room()) return std::nullopt;
+  auto slot = take_free(num_samples);
+  if (!slot) slot = make(num_samples);
+  if (!slot) return std::nullopt;
+  if (budget_.is_unusual(budget_.held(*slot))) drop_pages(*slot);
+  control_->slot(*slot).header().budget = budget_.begin(*slot);
+  return slot;
+}
+
+// Slots that are free keep their pages for the next batch, but not at the cost of it. The one that
+// was given back last is used next.
+bool SlotPool::make_room() {
+  const auto next = [this] { return free_.empty() ? 0 : budget_.held(free_.back()); };
+  for (const uint32_t slot : free_) {
+    if (budget_.has_room(next())) break;
+    if (slot != free_.back()) drop_pages(slot);
   }
-  return make(num_samples);
+  return budget_.has_room(next());
+}
+
+void SlotPool::drop_pages(uint32_t id) {
+  const Slot slot = control_->slot(id);
+  region_.drop(slot.at(slot.rows_begin()), slot.bytes() - slot.rows_begin());
+  budget_.drop(id);
+}
+
+std::optional<uint32_t> SlotPool::take_free(uint64_t num_samples) {
+  const auto fits = [&](uint32_t slot) {
+    return Slot::has_room(control_->slot(slot).bytes(), num_samples);
+  };
+  const auto found = std::find_if(free_.rbegin(), free_.rend(), fits);
+  if (found == free_.rend()) return std::nullopt;
+  const uint32_t slot = *found;
+  free_.erase(std::next(found).base());
+  return slot;
 }
 
 void SlotPool::give_back(uint32_t slot) {
   const std::lock_guard lock(mutex_);
+  budget_.end(slot);
   free_.push_back(slot);
+}
+
+void SlotPool::learn(uint32_t slot, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  budget_.learn(slot, bytes + kBookBytes);
+}
+
+SlotPool::Memory SlotPool::memory() {
+  const std::lock_guard lock(mutex_);
+  const auto kept = made_ - static_cast<uint32_t>(free_.size()) - budget_.in_flight();
+  return {kept, budget_.expected(), budget_.limit()};
 }
 
 // Until a batch has been seen, its size may be anything: half of the region is for the slots that
 // are in flight then. Afterwards, far more than a batch takes costs nothing but address space.
 uint64_t SlotPool::extent_bytes() const {
   const uint64_t unknown = whole_pages(region_.size() / 2 / (usual_in_flight_ + 2));
-  if (batch_bytes_ == 0) return unknown;
-  return std::min(unknown, whole_pages(std::max(kSlotBytes, 64 * batch_bytes_)));
+  if (budget_.expected() == 0) return unknown;
+  return std::min(unknown, whole_pages(std::max(kSlotBytes, 64 * budget_.expected())));
 }
 
 std::optional<uint32_t> SlotPool::make(uint64_t num_samples) {

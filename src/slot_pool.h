@@ -16,36 +16,48 @@
 #include <vector>
 
 #include "control.h"
+#include "memory_budget.h"
 #include "region.h"
 
 namespace stoker::detail {
 
 class SlotPool : public std::enable_shared_from_this<SlotPool> {
  public:
-  // For a loader with that many workers and batches in flight.
-  SlotPool(uint32_t num_workers, InFlightLimit in_flight);
+  // For a loader with that many workers and batches in flight, of at most `limit` bytes in all.
+  SlotPool(uint32_t num_workers, InFlightLimit in_flight, uint64_t limit);
 
   Control& control() { return *control_; }
 
-  // A free slot with room to keep the books of n samples; nothing if the address space is used up.
+  // A free slot with room to keep the books of n samples; nothing if the address space is used up,
+  // or the memory that batches may take.
   std::optional<uint32_t> acquire(uint64_t num_samples);
   void give_back(uint32_t slot);
   // Slots made so far.
   uint32_t made() const { return made_; }
-  // What a batch took, so that further slots get the right size.
-  void learn_batch_bytes(uint64_t bytes) { batch_bytes_ = std::max(batch_bytes_, bytes); }
+  // What a batch took: the next ones will probably take as much.
+  void learn(uint32_t slot, uint64_t bytes);
+
+  struct Memory {
+    uint32_t kept;      // batches that the program has
+    uint64_t expected;  // bytes of a batch; 0 if not known
+    uint64_t limit;
+  };
+  Memory memory();
 
  private:
   std::optional<uint32_t> make(uint64_t num_samples);
   uint64_t extent_bytes() const;
+  bool make_room();
+  void drop_pages(uint32_t slot);
+  std::optional<uint32_t> take_free(uint64_t num_samples);
 
   Region region_;
   Control* control_;
   uint32_t usual_in_flight_;
   uint32_t made_ = 0;
   uint64_t used_;  // bytes of the region given out
-  uint64_t batch_bytes_ = 0;
   std::mutex mutex_;
+  MemoryBudget budget_;  // guarded by mutex_
   std::vector<uint32_t>
       free_;  // guarded by mutex_; last given back, first used: its pages are warm
 };

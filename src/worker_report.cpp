@@ -37,8 +37,7 @@ std::string hint(int signal) {
 std::string last_word(Final final) {
   switch (final) {
     case Final::kRestartsSpent:
-      return "; it was not replaced, since as many workers as max_restarts allows were in this "
-             "epoch";
+      return "; it was not replaced, since max_restarts others were in this epoch already";
     case Final::kKilledTwice:
       return "; it was not replaced, since the same sample had ended a worker before";
     case Final::kNoRestarts:
@@ -114,6 +113,15 @@ WorkerError report_lost_supervisor(int64_t pid) {
   return {"stoker: the supervisor of the workers (pid " + std::to_string(pid) +
               ") is gone, and the workers with it; was it killed?",
           std::move(facts)};
+}
+
+std::runtime_error report_no_memory(uint32_t kept, uint64_t batch_bytes, uint64_t limit) {
+  std::ostringstream text;
+  text << "stoker: no memory for one more batch of " << megabytes(batch_bytes)
+       << ": shared_memory_limit is " << megabytes(limit) << ", and the program keeps " << kept
+       << " batches; copy (clone) what must be kept, use a smaller batch_size, or raise "
+          "shared_memory_limit (and `ulimit -v`)";
+  return std::runtime_error(text.str());
 }
 
 WorkerError report_timeout(double seconds, const std::vector<Busy>& busy) {

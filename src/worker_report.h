@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "control.h"
@@ -22,6 +23,9 @@ WorkerError report_init_failure(uint32_t id, const WorkerRecord& worker);
 WorkerError report_death(uint32_t id, const WorkerRecord& worker, std::optional<size_t> index);
 WorkerError report_no_fork(uint32_t id, const WorkerRecord& worker);
 WorkerError report_lost_supervisor(int64_t pid);
+
+// There is no memory for one more batch, or no address space.
+std::runtime_error report_no_memory(uint32_t kept, uint64_t batch_bytes, uint64_t limit);
 
 struct Busy {
   uint32_t id;

@@ -82,8 +82,8 @@ TEST(CollateTest, ABatchThatDoesNotFitTheRowsMayFitTheOpenEnd) {
   EXPECT_THAT(column<uint8_t>(slot, 0), Each(5));
   ASSERT_EQ(fill_and_collate(memory.publish(Numbers(4, 200'000)), fetcher), kFailed);
   EXPECT_EQ(failure_of(slot).text,
-            "stoker: a batch of 4 such samples does not fit its slot of 3145728 bytes; use a "
-            "smaller batch_size");
+            "stoker: a batch of 4 such samples takes 0.763 MB, and it may take 0.457 MB of shared "
+            "memory; use a smaller batch_size or prefetch_factor, or raise shared_memory_limit");
 }
 
 TEST(CollateTest, TheKeptLayoutServesAMixOfKeptAndSpilledRows) {

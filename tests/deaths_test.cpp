@@ -23,6 +23,7 @@
 namespace stoker {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // Sample 17 does the deed the first time it is fetched.
@@ -163,6 +164,20 @@ TEST(DeathsTest, AShortAnswerOfGetBatchIsAnError) {
   EXPECT_THAT(error->what(), HasSubstr("get_batch returned 7 samples for 8 indices"));
   DataLoader here(Whole{2}, {.batch_size = 8});
   EXPECT_THROW(epoch_of(here), std::length_error);
+}
+
+TEST(DeathsTest, ASampleOfMoreBytesThanAProcessMayHaveIsRefused) {
+  const auto endless = Made{8, [](size_t) { return at::zeros({1}).expand({int64_t{1} << 60}); }};
+  DataLoader loader(endless, {.batch_size = 2, .num_workers = 2});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().type_name, "std::length_error");
+  EXPECT_EQ(error->facts().index, 0);
+  EXPECT_THAT(
+      error->what(),
+      AllOf(HasSubstr("a batch of 2 such samples takes more than there is, and it may take"),
+            HasSubstr(" of shared memory; use a smaller batch_size or prefetch_factor, or "
+                      "raise shared_memory_limit")));
 }
 
 TEST(DeathsTest, WithoutWorkersWhateverIsThrownComesAsItIs) {

@@ -134,5 +134,13 @@ TEST_F(FullSlotTest, TheLowestFailureIsNotReplacedByALaterOne) {
   EXPECT_EQ(failure_of(slot_).text, "row 1");
 }
 
+TEST(MegabytesTest, AreGigabytesWhereTheyAreMany) {
+  EXPECT_EQ(megabytes(0), "0 MB");
+  EXPECT_EQ(megabytes(1'572'864), "1.5 MB");
+  EXPECT_EQ(megabytes(uint64_t{999} << 20), "999 MB");
+  EXPECT_EQ(megabytes(uint64_t{1000} << 20), "0.9766 GB");
+  EXPECT_EQ(megabytes(uint64_t{12} << 30), "12 GB");
+}
+
 }  // namespace
 }  // namespace stoker::detail

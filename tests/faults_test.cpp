@@ -3,18 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stoker/dataloader.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <csignal>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 
 #include "datasets.h"
 #include "processes.h"
+#include "slot_memory.h"
 
 namespace stoker {
 namespace {
 
+using detail::text_of;
 using testing::HasSubstr;
 
 struct Stage {
@@ -187,6 +192,54 @@ TEST(FaultsTest, ATimeoutNamesTheSampleAndTheBatchStillComes) {
   stage->armed = false;
   ++it;
   EXPECT_EQ(numbers(*it).front(), 16);
+}
+
+TEST(FaultsTest, WithoutDescriptorsTheLoaderSaysSo) {
+  EXPECT_EQ(in_child([] {
+              const rlimit none{0, 0};
+              require(setrlimit(RLIMIT_NOFILE, &none) == 0, "cannot set the limit");
+              DataLoader loader(Counting{64}, {.num_workers = 2});
+            }),
+            "stoker: cannot make a socket pair: Too many open files");
+}
+
+TEST(FaultsTest, WithoutProcessesTheLoaderSaysSo) {
+  EXPECT_EQ(in_child([] {
+              const rlimit none{0, 0};
+              require(setrlimit(RLIMIT_NPROC, &none) == 0, "cannot set the limit");
+              // The limit is none for root.
+              if (geteuid() == 0) require(setuid(65534) == 0, "cannot become somebody else");
+              DataLoader loader(Counting{64}, {.num_workers = 2});
+            }),
+            "stoker: cannot fork the supervisor of the workers: Resource temporarily unavailable");
+}
+
+TEST(FaultsTest, AnIteratorThatIsUsedTooLateSaysWhy) {
+  std::optional<DataLoader<Counting>> loader(std::in_place, Counting{1}, DataLoaderOptions{});
+  auto it = loader->begin();
+  ++it;
+  EXPECT_EQ(text_of<std::out_of_range>([&] { *it; }),
+            "stoker: this iterator is past the end of its epoch");
+  const auto later = loader->begin();
+  EXPECT_EQ(text_of<std::logic_error>([&] { ++it; }),
+            "stoker: this iterator's epoch was ended by a later begin()");
+  loader.reset();
+  EXPECT_EQ(text_of<std::logic_error>([&] { ++it; }),
+            "stoker: the loader of this iterator is gone");
+}
+
+// Does not tell its size.
+class Endless : public Sampler<int64_t> {
+ public:
+  void reset() override {}
+  std::optional<int64_t> next() override { return 0; }
+  std::optional<int64_t> size() const override { return std::nullopt; }
+};
+
+TEST(FaultsTest, ALoaderWhoseSamplerHasNoSizeSaysSo) {
+  const DataLoader loader(Counting{1}, {.sampler = std::make_shared<Endless>()});
+  EXPECT_EQ(text_of<std::logic_error>([&] { (void)loader.size(); }),
+            "stoker: the sampler does not tell its size");
 }
 
 TEST(FaultsTest, DestroyingALoaderDoesNotWaitForAStuckSample) {

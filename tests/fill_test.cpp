@@ -255,9 +255,10 @@ TEST(FillTest, ABatchThatHasNoRoomForItsRowsSaysSo) {
   const Slot slot = memory.publish({3});
   ASSERT_EQ(fill_and_collate(slot, fetcher), SlotStatus::kFailed);
   EXPECT_EQ(failure_of(slot).type_name, "std::length_error");
-  EXPECT_EQ(failure_of(slot).text,
-            "stoker: the sample does not fit into its batch's slot of 4194304 bytes; use a smaller "
-            "batch_size");
+  EXPECT_EQ(
+      failure_of(slot).text,
+      "stoker: a batch of 1 such samples takes 4 MB, and it may take 0.957 MB of shared memory; "
+      "use a smaller batch_size or prefetch_factor, or raise shared_memory_limit");
   EXPECT_EQ(failure_of(slot).index, 3u);
 }
 
@@ -266,8 +267,8 @@ TEST(FillTest, StringsThatHaveNoRoomSaySo) {
   auto fetcher = fetcher_of([](size_t) { return std::string((1 << 20) + 1, 'x'); });
   const Slot slot = memory.publish({3, 4, 5});
   ASSERT_EQ(fill_and_collate(slot, fetcher), SlotStatus::kFailed);
-  EXPECT_THAT(failure_of(slot).text,
-              AllOf(HasSubstr("the strings of the batch do not fit"), HasSubstr("4194304 bytes")));
+  EXPECT_THAT(failure_of(slot).text, AllOf(HasSubstr("a batch of 3 such samples takes 2 MB"),
+                                           HasSubstr("shared_memory_limit")));
   EXPECT_EQ(failure_of(slot).index, 4u);
 }
 

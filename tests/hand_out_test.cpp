@@ -40,7 +40,7 @@ class HandOutTest : public testing::Test {
     return next == id_;
   }
 
-  std::shared_ptr<SlotPool> pool_ = std::make_shared<SlotPool>(0, InFlightLimit{1, 1});
+  std::shared_ptr<SlotPool> pool_ = std::make_shared<SlotPool>(0, InFlightLimit{1, 1}, uint64_t{1} << 40);
   BatchLeaves batch_;
   uint32_t id_ = 0;
   uint32_t generation_ = 0;

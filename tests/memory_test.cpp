@@ -17,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -215,6 +216,68 @@ TEST(MemoryTest, WhereTheAddressSpaceEndsItIsSaid) {
   });
   EXPECT_NE(outcome.find("the program keeps"), std::string::npos) << outcome;
   EXPECT_NE(outcome.find("clone"), std::string::npos) << outcome;
+}
+
+// Batches of 8 MB where 40 may be taken.
+auto megabytes_of(int64_t count) {
+  return Made{64, [=](size_t index) { return at::full({count << 18}, static_cast<float>(index)); }};
+}
+
+TEST(SharedMemoryLimitTest, FewerBatchesAreInFlightWhereMoreDoNotFit) {
+  constexpr int64_t kMegabyte = 1 << 20;
+  DataLoader loader(megabytes_of(2), {.batch_size = 4,
+                                      .num_workers = 2,
+                                      .prefetch_factor = 2,
+                                      .shared_memory_limit = 40 * kMegabyte});
+  std::set<const void*> places;
+  int64_t index = 0;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    for (auto& batch : loader) {
+      places.insert(batch.const_data_ptr());
+      EXPECT_EQ(batch[3][0].item<float>(), static_cast<float>(index % 64 + 3));
+      index += 4;
+    }
+  }
+  EXPECT_EQ(index, 3 * 64);
+  EXPECT_LE(places.size(), 2u * 4);  // each slot has two places for rows
+}
+
+TEST(SharedMemoryLimitTest, BatchesThatTheProgramKeepsCount) {
+  DataLoader loader(megabytes_of(2), {.batch_size = 4,
+                                      .num_workers = 2,
+                                      .prefetch_factor = 1,
+                                      .shared_memory_limit = uint64_t{40} << 20});
+  std::vector<at::Tensor> kept;
+  try {
+    for (auto& batch : loader) kept.push_back(batch);
+    FAIL() << "64 MB were kept within a limit of 40";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(kept.size(), 4u);
+    EXPECT_NE(std::string(error.what())
+                  .find("shared_memory_limit is 40 MB, and the program keeps "
+                        "4 batches"),
+              std::string::npos)
+        << error.what();
+  }
+  kept.clear();
+  int64_t batches = 0;
+  for ([[maybe_unused]] auto& batch : loader) ++batches;
+  EXPECT_EQ(batches, 16);
+}
+
+TEST(SharedMemoryLimitTest, ASampleThatDoesNotFitIsRefusedBeforeItsMemoryIsTouched) {
+  for (const int64_t workers : {0, 2}) {
+    DataLoader loader(megabytes_of(20),
+                      {.batch_size = 4, .num_workers = workers, .shared_memory_limit = 40 << 20});
+    try {
+      loader.begin();
+      FAIL() << "80 MB fitted into 40";
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find("a batch of 4 such samples takes 80 MB"),
+                std::string::npos)
+          << error.what();
+    }
+  }
 }
 
 }  // namespace

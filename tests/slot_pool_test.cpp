@@ -16,8 +16,16 @@
 namespace stoker::detail {
 namespace {
 
-auto make_pool(uint32_t in_flight = 4) {
-  return std::make_shared<SlotPool>(2, InFlightLimit{in_flight, in_flight});
+constexpr uint64_t kMegabyte = 1 << 20;
+
+auto make_pool(uint32_t in_flight = 4, uint64_t limit = uint64_t{1} << 45) {
+  return std::make_shared<SlotPool>(2, InFlightLimit{in_flight, in_flight}, limit);
+}
+// A slot whose batch, of a megabyte, the program keeps.
+std::optional<uint32_t> take_and_keep(SlotPool& pool) {
+  const auto id = pool.acquire(10);
+  if (id) pool.learn(*id, kMegabyte);
+  return id;
 }
 
 TEST(SlotPoolTest, EverySlotIsMemoryOfItsOwn) {
@@ -51,9 +59,8 @@ TEST(SlotPoolTest, TheSlotGivenBackLastIsUsedFirst) {
 
 TEST(SlotPoolTest, GrowsWhenTheProgramKeepsBatches) {
   const auto pool = make_pool(1);
-  pool->learn_batch_bytes(1 << 20);
   std::set<uint32_t> ids;
-  for (int i = 0; i < 500; ++i) ids.insert(pool->acquire(10).value());
+  for (int i = 0; i < 500; ++i) ids.insert(take_and_keep(*pool).value());
   EXPECT_EQ(ids.size(), 500u);
 }
 
@@ -67,8 +74,7 @@ TEST(SlotPoolTest, ASlotHasRoomForTheBooksOfItsBatch) {
 }
 
 TEST(SlotPoolTest, AFreeSlotThatIsTooSmallIsLeftForOthers) {
-  const auto pool = make_pool(1);
-  pool->learn_batch_bytes(1);
+  const auto pool = make_pool(3);
   const uint32_t small = pool->acquire(10).value();
   const uint64_t many = pool->control().slot(small).bytes() / 16;
   ASSERT_FALSE(Slot::has_room(pool->control().slot(small).bytes(), many));
@@ -84,7 +90,7 @@ TEST(SlotPoolTest, AFreeSlotThatIsTooSmallIsLeftForOthers) {
 TEST(SlotPoolTest, NothingOnceTheAddressSpaceIsUsedUp) {
   const auto pool = make_pool(1);
   uint32_t made = 0;
-  while (const auto id = pool->acquire(10)) {
+  while (const auto id = take_and_keep(*pool)) {
     ASSERT_EQ(*id, made++);
     ASSERT_LE(made, Control::kMaxSlots);
   }
@@ -102,7 +108,69 @@ TEST(SlotPoolTest, UnknownBatchesGetAllTheRoomThatThoseInFlightLeave) {
     return pool->control().slot(pool->acquire(1).value()).bytes();
   };
   EXPECT_GT(bytes(few), 100 * bytes(many));
-  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(many->acquire(1));
+  for (int i = 1; i < 1000; ++i) ASSERT_TRUE(many->acquire(1));
+}
+
+// What a batch takes: the budget it is given, and what it is found to have taken.
+TEST(SlotPoolTest, NoMoreMemoryIsGivenOutThanTheLimit) {
+  const auto pool = make_pool(4, 10 * kMegabyte);
+  const uint32_t first = pool->acquire(10).value();
+  EXPECT_EQ(pool->control().slot(first).header().budget, 10 * kMegabyte / 4);
+  pool->learn(first, 3 * kMegabyte);
+  const uint32_t second = pool->acquire(10).value();
+  ASSERT_TRUE(pool->acquire(10));
+  EXPECT_FALSE(pool->acquire(10));
+  EXPECT_EQ(pool->memory().kept, 1u);
+  pool->learn(second, kMegabyte);
+  pool->give_back(second);
+  EXPECT_EQ(pool->acquire(10), second);
+}
+
+TEST(SlotPoolTest, FreeSlotsLoseTheirPagesBeforeABatchHasToWait) {
+  const auto pool = make_pool(4, 10 * kMegabyte);
+  const auto first_byte = [&](uint32_t id) -> std::byte& {
+    const Slot slot = pool->control().slot(id);
+    return *slot.at(slot.rows_begin());
+  };
+  const auto take = [&] {
+    const uint32_t id = pool->acquire(10).value();
+    pool->control().slot(id).publish(std::vector<int64_t>(10), 0, 0, 0);
+    first_byte(id) = std::byte{1};
+    return id;
+  };
+  const uint32_t a = take();
+  const uint32_t b = take();
+  const uint32_t c = take();
+  for (const uint32_t id : {a, b, c}) pool->learn(id, 3 * kMegabyte);
+  pool->give_back(a);
+  pool->give_back(b);  // and c is kept
+  const auto next = pool->acquire(10);
+  EXPECT_EQ(next, b);
+  EXPECT_EQ(first_byte(a), std::byte{1});  // all three fit
+  pool->learn(*next, 4 * kMegabyte);       // b is kept too
+  EXPECT_EQ(pool->acquire(10), std::nullopt);
+  EXPECT_EQ(pool->memory().kept, 2u);
+  pool->give_back(c);
+  EXPECT_EQ(pool->acquire(10), c);
+  EXPECT_EQ(first_byte(a), std::byte{0});
+}
+
+TEST(SlotPoolTest, PagesOfAnUnusuallyLargeBatchAreGivenBack) {
+  const auto pool = make_pool(4);
+  const uint32_t large = pool->acquire(10).value();
+  const Slot slot = pool->control().slot(large);
+  slot.publish(std::vector<int64_t>(10), 0, 0, 0);
+  *slot.at(slot.rows_begin()) = std::byte{1};
+  pool->learn(large, 1000 * kMegabyte);
+  const uint32_t usual = pool->acquire(10).value();
+  for (int batch = 0; batch < 200; ++batch) {
+    pool->learn(usual, kMegabyte);
+    pool->give_back(usual);
+    ASSERT_EQ(pool->acquire(10), usual);
+  }
+  pool->give_back(large);
+  ASSERT_EQ(pool->acquire(10), large);
+  EXPECT_EQ(*slot.at(slot.rows_begin()), std::byte{0});
 }
 
 // A pool where `ulimit -v` leaves 2 GB.
@@ -155,7 +223,6 @@ TEST(LeaseTest, MayEndOnAnyThread) {
   constexpr size_t kBatches = 2000;
   constexpr uint32_t kThreads = 4;
   const auto pool = make_pool(1);
-  pool->learn_batch_bytes(1 << 20);
   std::vector<std::atomic<Lease*>> leases(kBatches);
   std::vector<std::thread> threads;
   for (uint32_t id = 0; id < kThreads; ++id) {
@@ -167,7 +234,7 @@ TEST(LeaseTest, MayEndOnAnyThread) {
     });
   }
   for (auto& place : leases) {
-    auto* lease = new Lease(pool, pool->acquire(10).value());
+    auto* lease = new Lease(pool, take_and_keep(*pool).value());
     for (uint32_t i = 1; i < kThreads; ++i) lease->add();
     place.store(lease);
   }

@@ -35,6 +35,15 @@ TEST(StatsTest, PrintsTheEpochAndTheTotal) {
             "in all: 20 batches, 1280 samples; waited 1.000 s for data (50.0 %), computed 1.000 s");
 }
 
+TEST(StatsTest, PrintsHowManyWorkersWereReplacedIfAnyWere) {
+  LoaderStats stats{2, {10, 640, 250ms, 750ms}, {20, 1280, 1s, 1s}, 12'340us};
+  std::ostringstream none, some;
+  none << stats;
+  stats.restarts = 3;
+  some << stats;
+  EXPECT_EQ(some.str(), none.str() + "; workers replaced: 3");
+}
+
 TEST(StatsTest, PrintsNothingsBeforeTheFirstEpoch) {
   std::ostringstream out;
   out << LoaderStats{};

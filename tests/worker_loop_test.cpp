@@ -72,7 +72,8 @@ class WorkerLoopTest : public testing::Test {
     return numbers(batch.take_tensor());
   }
 
-  std::shared_ptr<SlotPool> pool_ = std::make_shared<SlotPool>(kWorkers, InFlightLimit{4, 4});
+  std::shared_ptr<SlotPool> pool_ =
+      std::make_shared<SlotPool>(kWorkers, InFlightLimit{4, 4}, uint64_t{1} << 40);
   std::unique_ptr<Fetcher> fetcher_;
   std::vector<pid_t> pids_;
   bool cancel_ = false;

@@ -80,6 +80,13 @@ struct DataLoaderOptions {
   /// Longest time for one sample (with `get_batch`, for a batch), in seconds; 0 is no limit. A
   /// worker that takes longer is killed, within an eighth more; see `max_restarts`. Needs workers.
   std::chrono::duration<double> sample_timeout{0};
+
+  /// Bytes of memory that batches may take in all: those in flight, those that the program keeps,
+  /// and free ones. Half of what is available (to the machine and to this process's control group)
+  /// when the loader is made, if absent. Where batches come near it, fewer are in flight; where one
+  /// more does not fit, `std::runtime_error` tells how many the program keeps, and a sample that
+  /// does not fit is an error before its memory is touched.
+  std::optional<uint64_t> shared_memory_limit = std::nullopt;
 };
 
 }  // namespace stoker

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "available_memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace stoker::detail {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
+
+// A file that holds one number; nothing for "max", or if it is not there.
+std::optional<uint64_t> number_in(const fs::path& file) {
+  uint64_t value = 0;
+  if (std::ifstream(file) >> value) return value;
+  return std::nullopt;
+}
+
+// The number behind a name in a file of lines "name number".
+std::optional<uint64_t> number_of(const std::string& name, const fs::path& file) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string first;
+    uint64_t value = 0;
+    if (words >> first >> value && first == name) return value;
+  }
+  return std::nullopt;
+}
+
+struct Names {
+  const char* limit;
+  const char* usage;
+  const char* cache;  // in memory.stat
+};
+
+uint64_t left_in(const fs::path& group, const Names& names) {
+  const auto limit = number_in(group / names.limit);
+  const auto usage = number_in(group / names.usage);
+  if (!limit || !usage) return kUnknown;
+  const uint64_t cache = number_of(names.cache, group / "memory.stat").value_or(0);
+  const uint64_t taken = *usage - std::min(cache, *usage);
+  return *limit - std::min(taken, *limit);
+}
+
+// A group's limit holds for all groups below it. In a container the group's path may be that of
+// the host, and only the mount's top be there.
+uint64_t left_in_groups(const fs::path& mount, const fs::path& path, const Names& names) {
+  uint64_t left = left_in(mount, names);
+  fs::path group = mount;
+  for (const fs::path& step : path.relative_path()) {
+    group /= step;
+    left = std::min(left, left_in(group, names));
+  }
+  return left;
+}
+
+}  // namespace
+
+uint64_t available_memory(const fs::path& root) {
+  uint64_t left = kUnknown;
+  if (const auto kilobytes = number_of("MemAvailable:", root / "proc/meminfo")) {
+    left = *kilobytes * 1024;
+  }
+  // Lines "0::/path" (version 2) and "4:memory:/path" (version 1; several controllers by commas).
+  std::ifstream groups(root / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const fs::path path = line.substr(second + 1);
+    if (controllers == ",,") {
+      left = std::min(left, left_in_groups(root / "sys/fs/cgroup", path,
+                                           {"memory.max", "memory.current", "inactive_file"}));
+    } else if (controllers.find(",memory,") != std::string::npos) {
+      left = std::min(left, left_in_groups(root / "sys/fs/cgroup/memory", path,
+                                           {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                            "total_inactive_file"}));
+    }
+  }
+  return left;
+}
+
+}  // namespace stoker::detail

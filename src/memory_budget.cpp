@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "memory_budget.h"
+
+#include <algorithm>
+
+namespace stoker::detail {
+
+bool MemoryBudget::has_room(uint64_t reused) const {
+  if (expected_ == 0) return in_flight_ < shares_;
+  const uint64_t after = taken() - reused + expected_;
+  return after <= limit_;
+}
+
+uint64_t MemoryBudget::begin(uint32_t slot) {
+  if (slot >= held_.size()) {
+    held_.resize(slot + 1);
+    is_in_flight_.resize(slot + 1);
+  }
+  set(slot, 0);
+  is_in_flight_[slot] = true;
+  ++in_flight_;
+  const uint64_t left = limit_ - std::min(limit_, taken());
+  return expected_ + left / shares_;
+}
+
+void MemoryBudget::learn(uint32_t slot, uint64_t bytes) {
+  end(slot);
+  set(slot, bytes);
+  expected_ = std::max(expected_ - expected_ / 16, bytes);
+}
+
+void MemoryBudget::end(uint32_t slot) {
+  if (!is_in_flight_[slot]) return;
+  is_in_flight_[slot] = false;
+  --in_flight_;
+  set(slot, expected_);
+}
+
+void MemoryBudget::drop(uint32_t slot) { set(slot, 0); }
+
+bool MemoryBudget::is_unusual(uint64_t bytes) const {
+  constexpr uint64_t kWorthIt = 16 << 20;
+  return bytes > expected_ + kWorthIt && bytes / 4 > expected_;
+}
+
+void MemoryBudget::set(uint32_t slot, uint64_t bytes) {
+  sum_ += bytes - held_[slot];
+  held_[slot] = bytes;
+}
+
+}  // namespace stoker::detail
