@@ -101,10 +101,8 @@ byte seen[WORKERS];
 
 /* .. the second half of Slot::disown. */
 #if defined(BROKEN_DISOWN_FORGETS_COMPLETER)
-#define DISOWN_COMPLETER_IS_BROKEN
 inline disown_completer(w) { skip }
 #elif defined(BROKEN_DISOWN_IGNORES_STATUS)
-#define DISOWN_COMPLETER_IS_BROKEN
 inline disown_completer(w) {
   atomic {
     if
@@ -115,7 +113,6 @@ inline disown_completer(w) {
 }
 #elif defined(BROKEN_DISOWN_LOADS_STATUS_LAST)
 /* .. loads, in the wrong order, and a store instead of a compare-exchange. */
-#define DISOWN_COMPLETER_IS_BROKEN
 inline disown_completer(w) {
   if
   :: slot[s].completer == WORD(b, w + 1) ->
@@ -124,6 +121,19 @@ inline disown_completer(w) {
      :: slot[s].status != OPEN
      fi
   :: slot[s].completer != WORD(b, w + 1)
+  fi
+}
+#else
+inline disown_completer(w) {
+  if
+  :: slot[s].status == OPEN ->
+     atomic { /* the compare-exchange */
+       if
+       :: slot[s].completer == WORD(b, w + 1) -> slot[s].completer = WORD(b, 0)
+       :: else
+       fi
+     }
+  :: slot[s].status != OPEN
   fi
 }
 #endif

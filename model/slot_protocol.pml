@@ -37,7 +37,7 @@
 #define BATCHES 3 /* the third uses a slot again, and a place of the ring */
 #endif
 #ifndef DEATHS
-#define DEATHS 1 /* at most: 0, 1 or 2 */
+#define DEATHS 1 /* at most; 1 or 2 */
 #endif
 #ifndef FIRST
 #define FIRST 0 /* the generation of the first batch */
@@ -288,7 +288,6 @@ ended:
 
 /* That nobody dies is a choice of its own, lest a death helps out where all are stuck. */
 active proctype Fate() {
-#if DEATHS > 0
   if
   :: death ! 0
 #if DEATHS > 1
@@ -300,14 +299,11 @@ active proctype Fate() {
 #endif
   :: skip
   fi
-#else
-  skip
-#endif
 }
 
 /* ---- supervisor ---- */
 
-/* Slot::disown */
+/* Slot::disown, the first half; disown_completer in broken.pml is the second. */
 inline disown_rows(w) {
   do
   :: atomic { row >= SIZE -> row = 0; break }
@@ -323,21 +319,6 @@ inline disown_rows(w) {
   :: settled == 0
   fi
 }
-
-#ifndef DISOWN_COMPLETER_IS_BROKEN
-inline disown_completer(w) {
-  if
-  :: slot[s].status == OPEN ->
-     atomic { /* the compare-exchange */
-       if
-       :: slot[s].completer == WORD(b, w + 1) -> slot[s].completer = WORD(b, 0)
-       :: else
-       fi
-     }
-  :: slot[s].status != OPEN
-  fi
-}
-#endif
 
 /* Control::disown, and the fork */
 inline replace(w) {

@@ -35,12 +35,12 @@ enum class Final : uint32_t {
 // What a worker is doing just now.
 struct Progress {
   std::atomic<uint32_t> row{0};
-  // When it began this row, in nanoseconds of the steady clock; 0 between rows, and if nobody asks
-  // (Control::set_timed).
+  // When it began this row, in nanoseconds of the steady clock; 0 between claims, and if nobody
+  // asks (Filler::set_timed).
   std::atomic<int64_t> since{0};
 };
 
-// Written by its worker, but for state, pid, wait_status and overdue.
+// Written by its worker, but for state, pid, wait_status, overdue and final.
 struct WorkerRecord {
   static constexpr uint64_t kIdle = ~uint64_t{0};
 
@@ -128,10 +128,10 @@ class Control {
   // Supervisor only, of a worker that is dead and will be replaced: what it had claimed and not
   // finished is nobody's again, and its record is as new.
   void disown(uint32_t worker);
-  // A replacement only, before its first claim. Calls `take_over(claim)` for each open batch, with
-  // all rows that have been claimed; whatever of them nobody owns is for the replacement.
-  template <class TakeOver>
-  void for_each_open(TakeOver take_over);
+  // Calls `visit(claim)` for each open batch, with all rows of it that have been claimed. A batch
+  // may be completed meanwhile.
+  template <class Visit>
+  void for_each_open(Visit visit);
   // Workers replaced so far. The supervisor counts.
   std::atomic<uint32_t>& restarts() { return restarts_; }
   // Main counts; the supervisor allows so many replacements in each.
@@ -167,18 +167,17 @@ class Control {
   std::atomic<uint64_t> finished_{0};  // batches completed, for the order of completion
 };
 
-template <class TakeOver>
-void Control::for_each_open(TakeOver take_over) {
-  const uint32_t end = published_.load(std::memory_order_acquire);
-  for (uint32_t sequence = end - ring_size_; sequence != end; ++sequence) {
-    const uint32_t id = ring()[sequence & (ring_size_ - 1)].load(std::memory_order_relaxed);
-    if (slot(id).bytes() == 0) continue;  // not that many were ever published
+template <class Visit>
+void Control::for_each_open(Visit visit) {
+  // Not the ring: a batch of an epoch that was left may be out of it, and still be open.
+  for (uint32_t id = 0; id < kMaxSlots && slot(id).bytes() > 0; ++id) {
     const SlotHeader& header = slot(id).header();
     const uint64_t ticket = header.ticket.load(std::memory_order_acquire);
     const uint32_t n = header.num_samples.load(std::memory_order_acquire);
-    if (ticket >> 32 != sequence) continue;
+    // Last: if it is open now, nothing of a later generation was read above, or that shows.
     if (header.status.load(std::memory_order_acquire) != SlotStatus::kOpen) continue;
-    take_over(Claim{id, sequence, {0, std::min(static_cast<uint32_t>(ticket), n)}});
+    const auto claimed = std::min(static_cast<uint32_t>(ticket), n);
+    visit(Claim{id, static_cast<uint32_t>(ticket >> 32), {0, claimed}});
   }
 }
 

@@ -10,6 +10,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "arrivals.h"
@@ -198,6 +199,18 @@ class LoaderCore::Impl {
     });
   }
 
+  // Batches of an epoch that was left may hold the memory that this one's first batch needs.
+  void wait_for_drained() {
+    const auto deadline =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                           options_.timeout.count() > 0 ? options_.timeout : kLongest);
+    while (in_flight().empty() && pending_ && !draining_.empty() && Clock::now() < deadline) {
+      if (!workers_are_well()) start_workers();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      publish_more();
+    }
+  }
+
   // --- the next batch
 
   bool next_here(BatchLeaves& batch) {
@@ -232,6 +245,7 @@ class LoaderCore::Impl {
   bool next_from_workers(BatchLeaves& batch) {
     if (over_) return end_reached();
     publish_more();
+    wait_for_drained();
     if (in_flight().empty()) {
       if (pending_) fail(out_of_memory());
       return end_reached();

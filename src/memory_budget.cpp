@@ -7,8 +7,9 @@ namespace stoker::detail {
 
 bool MemoryBudget::has_room(uint64_t reused) const {
   if (expected_ == 0) return in_flight_ < shares_;
-  const uint64_t after = taken() - reused + expected_;
-  return after <= limit_;
+  // Alone, a batch may turn out small.
+  const uint64_t more = in_flight_ == 0 ? least_ : expected_;
+  return sum_ - reused + in_flight_ * expected_ + more <= limit_;
 }
 
 uint64_t MemoryBudget::begin(uint32_t slot) {
@@ -18,14 +19,16 @@ uint64_t MemoryBudget::begin(uint32_t slot) {
   }
   set(slot, 0);
   is_in_flight_[slot] = true;
+  const uint64_t room = limit_ - std::min(limit_, sum_ + in_flight_ * expected_);
   ++in_flight_;
-  const uint64_t left = limit_ - std::min(limit_, taken());
-  return expected_ + left / shares_;
+  return std::max<uint64_t>(
+      1, std::min(room, expected_ + (room - std::min(room, expected_)) / shares_));
 }
 
 void MemoryBudget::learn(uint32_t slot, uint64_t bytes) {
   end(slot);
   set(slot, bytes);
+  least_ = expected_ == 0 ? bytes : std::min(least_ + least_ / 16, bytes);
   expected_ = std::max(expected_ - expected_ / 16, bytes);
 }
 

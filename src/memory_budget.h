@@ -43,13 +43,13 @@ class MemoryBudget {
   uint32_t in_flight() const { return in_flight_; }
 
  private:
-  uint64_t taken() const { return sum_ + in_flight_ * expected_; }
   void set(uint32_t slot, uint64_t bytes);
 
   uint64_t limit_;
   uint32_t shares_;
   uint32_t in_flight_ = 0;
   uint64_t expected_ = 0;  // the largest of late, slowly forgotten; 0: not known
+  uint64_t least_ = 0;     // .. and the smallest
   uint64_t sum_ = 0;       // of held_
   std::vector<uint64_t> held_;
   std::vector<bool> is_in_flight_;

@@ -15,8 +15,9 @@ constexpr uint64_t kBytesPerSample = sizeof(size_t) + 2 * sizeof(uint64_t);
 constexpr uint64_t word(Hand hand, uint32_t low = 0) {
   return uint64_t{hand.generation} << 32 | low;
 }
+constexpr uint32_t kRowMark = uint32_t{1} << 31;
 constexpr uint64_t row_of(Hand hand, RowState state) {
-  return word(hand, hand.owner << 8 | static_cast<uint32_t>(state));
+  return word(hand, kRowMark | hand.owner << 8 | static_cast<uint32_t>(state));
 }
 constexpr uint64_t pending(uint32_t generation) {
   return row_of({generation, 0}, RowState::kPending);
@@ -80,7 +81,9 @@ void Slot::publish(std::span<const int64_t> indices, uint32_t generation, uint64
                     before == LayoutState::kTentative;
   h.layout_state.store(kept ? LayoutState::kTentative : LayoutState::kNone,
                        std::memory_order_relaxed);
-  h.status.store(SlotStatus::kOpen, std::memory_order_relaxed);
+  // Whoever finds it open finds this generation's words: pairs with the acquire in for_each_open
+  // and in disown.
+  h.status.store(SlotStatus::kOpen, std::memory_order_release);
   h.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
 }
 

@@ -28,7 +28,8 @@
 
 namespace stoker::detail {
 
-enum class SlotStatus : uint32_t { kOpen, kReady, kFailed };
+// Zero, as in memory that was never used, is not open.
+enum class SlotStatus : uint32_t { kReady, kOpen, kFailed };
 
 enum class RowState : uint8_t { kPending, kInRows, kSpilled, kFailed, kSkipped };
 
@@ -102,7 +103,9 @@ class Slot {
 
   size_t num_samples() const { return header().num_samples.load(std::memory_order_relaxed); }
   // Arrays of num_samples entries.
-  size_t* indices() const { return reinterpret_cast<size_t*>(base_ + arrays_begin()); }
+  size_t* indices() const {
+    return reinterpret_cast<size_t*>(base_ + arrays_begin()) + num_samples();
+  }
   uint64_t* records() const { return reinterpret_cast<uint64_t*>(indices() + num_samples()); }
   RowState state(uint64_t row) const;
   // For whoever keeps the slot from being published again.
@@ -160,10 +163,12 @@ class Slot {
   static constexpr uint64_t done_begin() { return kPage + 2 * kLayoutBytes; }
   static constexpr uint64_t arrays_begin() { return done_begin() + kDoneBytes; }
 
-  // One per row: generation << 32 | owner << 8 | state. The owner's release in settle pairs with
-  // the acquire of whoever reads a state.
+  // One per row: generation << 32 | a mark | owner << 8 | state. The owner's release in settle
+  // pairs with the acquire of whoever reads a state. Its place does not depend on the number of
+  // samples: a worker that slept still finds the row's word there, of a later generation, or at
+  // worst an index, which is none without the mark.
   std::atomic<uint64_t>& row_word(uint64_t row) const {
-    return reinterpret_cast<std::atomic<uint64_t>*>(records() + num_samples())[row];
+    return reinterpret_cast<std::atomic<uint64_t>*>(base_ + arrays_begin())[row];
   }
   // One per owner, who alone writes it: generation << 32 | rows settled.
   std::atomic<uint64_t>& done_word(uint32_t owner) const {

@@ -215,5 +215,21 @@ TEST(ControlSizeTest, IsWholePagesAndGrowsWithWorkersAndBatches) {
   EXPECT_GE(Control::bytes_needed(0, 8192), Control::bytes_needed(0, 1) + 8192 * 4);
 }
 
+// Batch 0 is being drained while many later ones pass through another slot.
+TEST_F(ControlBlockTest, ABatchThatIsLongOutOfTheRingIsStillFoundOpen) {
+  publish(0, 3);
+  ASSERT_TRUE(claim(2));
+  for (int batch = 0; batch < 20; ++batch) {
+    publish(1, 1);
+    control_.slot(1).header().status = SlotStatus::kReady;
+  }
+  std::vector<Claim> open;
+  control_.for_each_open([&](const Claim& one) { open.push_back(one); });
+  ASSERT_EQ(open.size(), 1u);
+  EXPECT_EQ(open[0].slot, 0u);
+  EXPECT_EQ(open[0].sequence, 0u);
+  EXPECT_EQ(open[0].rows.count, 2u);
+}
+
 }  // namespace
 }  // namespace stoker::detail

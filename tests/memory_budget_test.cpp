@@ -85,7 +85,19 @@ TEST(MemoryBudgetTest, WhatIsOverTheLimitAlreadyLeavesNothing) {
   budget.learn(0, 500);
   EXPECT_FALSE(budget.has_room(0));
   EXPECT_FALSE(budget.has_room(500));
-  EXPECT_EQ(budget.begin(1), 500u);
+  EXPECT_EQ(budget.begin(1), 1u);
+}
+
+TEST(MemoryBudgetTest, AfterALargeBatchThatIsKeptASmallOneMayStillCome) {
+  MemoryBudget budget(1000, 4);
+  budget.begin(0);
+  budget.learn(0, 100);
+  budget.begin(1);
+  budget.learn(1, 600);
+  budget.drop(0);
+  EXPECT_TRUE(budget.has_room(0));
+  EXPECT_EQ(budget.begin(0), 400u);
+  EXPECT_FALSE(budget.has_room(0));
 }
 
 }  // namespace

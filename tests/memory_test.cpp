@@ -265,6 +265,17 @@ TEST(SharedMemoryLimitTest, BatchesThatTheProgramKeepsCount) {
   EXPECT_EQ(batches, 16);
 }
 
+TEST(SharedMemoryLimitTest, AnEpochThatWasLeftGivesItsMemoryToTheNext) {
+  DataLoader loader(megabytes_of(2), {.batch_size = 4,
+                                      .num_workers = 2,
+                                      .prefetch_factor = 1,
+                                      .shared_memory_limit = uint64_t{20} << 20});
+  for (int epoch = 0; epoch < 20; ++epoch) loader.begin();
+  int64_t batches = 0;
+  for ([[maybe_unused]] auto& batch : loader) ++batches;
+  EXPECT_EQ(batches, 16);
+}
+
 TEST(SharedMemoryLimitTest, ASampleThatDoesNotFitIsRefusedBeforeItsMemoryIsTouched) {
   for (const int64_t workers : {0, 2}) {
     DataLoader loader(megabytes_of(20),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "control.h"
+#include "datasets.h"
 #include "slot_memory.h"
 
 namespace stoker::detail {
@@ -77,6 +78,23 @@ TEST(SlotTest, OnlyOneCompletesABatch) {
   EXPECT_FALSE(slot.take_completion(Slot::worker(0, 1)));  // not all rows are counted
   EXPECT_TRUE(settle_rows(slot, {0, 2}, 0));
   EXPECT_FALSE(slot.take_completion(Slot::worker(0, 1)));
+}
+
+// A worker that slept since batch 0, of many rows, wakes in batch 1, of few.
+TEST(SlotTest, AWorkerThatSleptOwnsNothingOfABatchOfAnotherSize) {
+  for (const int64_t before : {1, 2, 3, 4, 7, 40}) {
+    for (const int64_t after : {1, 2, 3, 5, 39, 200}) {
+      HeapSlots memory(2, 1);
+      const Slot slot = memory.control().slot(0);
+      publish(memory.control(), 0, Numbers(static_cast<size_t>(before), 0));
+      ASSERT_TRUE(settle_rows(slot, {0, static_cast<uint32_t>(before)}, 0));
+      publish(memory.control(), 0, Numbers(static_cast<size_t>(after), 0));
+      for (uint32_t row = 0; row < 300; ++row) {
+        EXPECT_FALSE(slot.own(row, Slot::worker(0, 0))) << before << " " << after << " " << row;
+      }
+      EXPECT_TRUE(settle_rows(slot, {0, static_cast<uint32_t>(after)}, 1));
+    }
+  }
 }
 
 // A worker that died at each step of its work on two of three rows.
