@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -74,6 +75,17 @@ std::optional<WorkerError> error_of(Loader& loader) {
     return error;
   }
   return std::nullopt;
+}
+
+// What an exception of that type says that the action throws.
+template <class Error, class Action>
+std::string text_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
 }
 
 }  // namespace stoker

@@ -17,7 +17,6 @@
 namespace stoker {
 namespace {
 
-using detail::text_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;

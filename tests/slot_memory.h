@@ -20,6 +20,7 @@
 
 #include "collate.h"
 #include "control.h"
+#include "datasets.h"
 #include "failure.h"
 #include "fill.h"
 #include "row_layout.h"
@@ -171,16 +172,5 @@ inline std::vector<std::string> strings(Slot slot, size_t leaf) {
 }
 
 inline Failure failure_of(Slot slot) { return load_failure(slot, slot.header().failure); }
-
-// What an exception of that type says that the action throws.
-template <class Error, class Action>
-std::string text_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 }  // namespace stoker::detail
