@@ -45,32 +45,22 @@ void TorchRandom::arm() {
   if (!armed_) {
     seed(0);
     const std::lock_guard lock(generator_.mutex());
-    armed_ = read();
+    armed_ = GeneratorState::of(*impl_);
     return;
   }
   const std::lock_guard lock(generator_.mutex());
-  write(*armed_);
+  armed_->put(*impl_);
   seed_ = 0;
-}
-
-TorchRandom::State TorchRandom::read() {
-  return {impl_->engine(), impl_->next_float_normal_sample(), impl_->next_double_normal_sample()};
-}
-
-void TorchRandom::write(const State& state) {
-  impl_->set_engine(state.engine);
-  impl_->set_next_float_normal_sample(state.next_float);
-  impl_->set_next_double_normal_sample(state.next_double);
 }
 
 void TorchRandom::save() {
   const std::lock_guard lock(generator_.mutex());
-  program_ = read();
+  program_ = GeneratorState::of(*impl_);
 }
 
 void TorchRandom::restore() {
   const std::lock_guard lock(generator_.mutex());
-  write(*program_);
+  program_->put(*impl_);
 }
 
 void LibcRandom::seed(uint64_t seed) {

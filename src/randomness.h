@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "generator_state.h"
+
 namespace stoker::detail {
 
 // The seed of the sample at this position of the epoch.
@@ -38,18 +40,10 @@ class TorchRandom {
   void restore();
 
  private:
-  struct State {
-    at::mt19937 engine;
-    std::optional<float> next_float;
-    std::optional<double> next_double;
-  };
-  State read();
-  void write(const State& state);
-
   at::Generator generator_;
   at::CPUGeneratorImpl* impl_;
-  std::optional<State> program_;
-  std::optional<State> armed_;
+  std::optional<GeneratorState> program_;
+  std::optional<GeneratorState> armed_;
   uint64_t seed_ = 0;
 };
 

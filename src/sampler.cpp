@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "generator_state.h"
 #include "seed.h"
 
 namespace stoker {
@@ -90,8 +91,21 @@ void RandomSampler::permute_more() {
 std::optional<int64_t> RandomSampler::next() {
   if (fresh_) begin();
   if (next_ == order_.size()) return std::nullopt;
-  if (next_ == permuted_) permute_more();
+  while (next_ >= permuted_) permute_more();
   return order_[next_++];
+}
+
+void RandomSampler::skip(int64_t n) {
+  if (fresh_) begin();
+  next_ += std::min(static_cast<size_t>(n), order_.size() - next_);
+}
+
+StateDict RandomSampler::state_dict() const {
+  return detail::GeneratorState::read(generator_).state_dict();
+}
+
+void RandomSampler::load_state_dict(const StateDict& state) {
+  detail::GeneratorState::from(state).write(generator_);
 }
 
 BatchSampler::BatchSampler(std::shared_ptr<Sampler<int64_t>> sampler, int64_t batch_size,

@@ -37,6 +37,67 @@ TEST(SequentialSamplerTest, CountsUpEachEpoch) {
   EXPECT_THAT(epoch(sampler), ElementsAre(0, 1, 2, 3));
 }
 
+// What an epoch yields after its first keys were skipped.
+template <class Key>
+std::vector<Key> rest(Sampler<Key>& sampler, int64_t skipped) {
+  sampler.reset();
+  sampler.skip(skipped);
+  std::vector<Key> keys;
+  while (auto key = sampler.next()) keys.push_back(*std::move(key));
+  return keys;
+}
+
+TEST(SamplerTest, OneOfTheUsersSkipsByAskingForEach) {
+  struct Fives final : Sampler<int64_t> {
+    int64_t left = 0;
+    void reset() override { left = 5; }
+    std::optional<int64_t> next() override {
+      return left == 0 ? std::nullopt : std::optional(left--);
+    }
+    std::optional<int64_t> size() const override { return 5; }
+  } fives;
+  EXPECT_THAT(rest(fives, 2), ElementsAre(3, 2, 1));
+  EXPECT_THAT(rest(fives, 9), IsEmpty());
+  EXPECT_TRUE(fives.state_dict().empty());
+}
+
+TEST(SamplerTest, EachSkipsToWhereItWouldBe) {
+  SequentialSampler sequential(1000);
+  RandomSampler random(1000, at::make_generator<at::CPUGeneratorImpl>(3));
+  const StateDict state = random.state_dict();
+  const auto order = epoch(random);
+  for (const int64_t skipped : {0, 1, 300, 999, 1000, 5000}) {
+    const auto from = std::min<int64_t>(skipped, 1000);
+    EXPECT_EQ(rest(sequential, skipped).size(), static_cast<size_t>(1000 - from));
+    random.load_state_dict(state);
+    EXPECT_EQ(rest(random, skipped), std::vector<int64_t>(order.begin() + from, order.end()));
+  }
+}
+
+TEST(SamplerTest, BatchesAreSkippedWhole) {
+  BatchSampler batches(std::make_shared<SequentialSampler>(10), 4, false);
+  EXPECT_THAT(rest(batches, 1), ElementsAre(ElementsAre(4, 5, 6, 7), ElementsAre(8, 9)));
+  EXPECT_THAT(rest(batches, 3), IsEmpty());
+}
+
+TEST(SamplerTest, ARandomOrderGoesOnFromItsStateEpochByEpoch) {
+  for (const bool own : {false, true}) {
+    const auto make = [&] {
+      return own ? RandomSampler(50, at::make_generator<at::CPUGeneratorImpl>(9))
+                 : RandomSampler(50);
+    };
+    RandomSampler sampler = make();
+    epoch(sampler);
+    const StateDict state = sampler.state_dict();
+    const auto second = epoch(sampler);
+    const auto third = epoch(sampler);
+    RandomSampler other = make();
+    other.load_state_dict(state);
+    EXPECT_EQ(epoch(other), second) << own;
+    EXPECT_EQ(epoch(other), third) << own;
+  }
+}
+
 TEST(SequentialSamplerTest, MayBeEmptyButNotLess) {
   SequentialSampler sampler(0);
   EXPECT_THAT(epoch(sampler), IsEmpty());

@@ -3,7 +3,9 @@
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/MT19937RNGEngine.h>
+#include <stoker/state_dict.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +33,20 @@ class Sampler {
 
   /// How many keys an epoch has, where that is known.
   virtual std::optional<int64_t> size() const = 0;
+
+  /// Leaves out the next `n` keys of this epoch, or what is left of it. The loader calls it to
+  /// resume; override it where that can be done without looking at each.
+  virtual void skip(int64_t n) {
+    while (n > 0 && next()) --n;
+  }
+
+  /// What the keys of the next epoch, and of all later ones, depend on: the state of a generator of
+  /// its own, a count of epochs. The loader calls it before `reset`, and keeps it for its own
+  /// `state_dict`. A sampler that yields the same keys each epoch needs none.
+  virtual StateDict state_dict() const { return {}; }
+  /// Makes the next `reset` begin the epoch before which `state_dict` was called. Throws
+  /// `std::invalid_argument` for a state of something else.
+  virtual void load_state_dict(const StateDict&) {}
 };
 
 /// 0, 1, .. size - 1. Compare `torch.utils.data.SequentialSampler`.
@@ -42,6 +58,7 @@ class SequentialSampler final : public Sampler<int64_t> {
   void reset() override;
   std::optional<int64_t> next() override;
   std::optional<int64_t> size() const override { return size_; }
+  void skip(int64_t n) override { next_ += std::min(n, size_ - next_); }
 
  private:
   int64_t size_;
@@ -61,6 +78,11 @@ class RandomSampler final : public Sampler<int64_t> {
   void reset() override;
   std::optional<int64_t> next() override;
   std::optional<int64_t> size() const override { return size_; }
+  void skip(int64_t n) override;
+  /// The state of the generator it draws from: the given one, or torch's default generator, which
+  /// `load_state_dict` sets.
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
 
  private:
   void begin();
@@ -85,6 +107,9 @@ class BatchSampler final : public Sampler<std::vector<int64_t>> {
   void reset() override;
   std::optional<std::vector<int64_t>> next() override;
   std::optional<int64_t> size() const override;
+  void skip(int64_t n) override { sampler_->skip(n * batch_size_); }
+  StateDict state_dict() const override { return sampler_->state_dict(); }
+  void load_state_dict(const StateDict& state) override { sampler_->load_state_dict(state); }
 
  private:
   std::shared_ptr<Sampler<int64_t>> sampler_;

@@ -7,5 +7,6 @@
 #include <stoker/options.h>
 #include <stoker/sample.h>
 #include <stoker/sampler.h>
+#include <stoker/state_dict.h>
 #include <stoker/stats.h>
 #include <stoker/worker.h>
