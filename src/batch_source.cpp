@@ -5,8 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "seed.h"
-
 namespace stoker::detail {
 
 BatchSource::BatchSource(const DataLoaderOptions& options, DatasetSize dataset_size)
@@ -36,17 +34,16 @@ std::shared_ptr<Sampler<std::vector<int64_t>>> BatchSource::make_sampler() const
   return std::make_shared<BatchSampler>(sampler, options_.batch_size, options_.drop_last);
 }
 
-uint64_t BatchSource::begin_epoch() {
-  const uint64_t seed = draw_seed(options_.generator);
+void BatchSource::reset() {
   if (const auto size = dataset_size_(); size != size_) {  // it may have grown
     size_ = size;
     sampler_ = make_sampler();
   }
   sampler_->reset();
-  return seed;
+  position_ = 0;
 }
 
-std::optional<std::vector<int64_t>> BatchSource::next() {
+std::optional<Task> BatchSource::next() {
   auto batch = sampler_->next();
   if (!batch) return std::nullopt;
   if (batch->empty()) {
@@ -59,7 +56,39 @@ std::optional<std::vector<int64_t>> BatchSource::next() {
                                      : ", which is negative"));
     }
   }
-  return batch;
+  Task task{*std::move(batch), position_};
+  position_ += task.indices.size();
+  return task;
+}
+
+void BatchSource::skip(int64_t batches, uint64_t samples) {
+  sampler_->skip(batches);
+  position_ = samples;
+}
+
+StateDict BatchSource::state_dict() const {
+  StateDict state;
+  if (options_.sampler || options_.batch_sampler) state.insert("sampler", sampler_->state_dict());
+  if (!options_.batch_sampler) state.set("batch_size", options_.batch_size);
+  if (size_) state.set("dataset_size", static_cast<int64_t>(*size_));
+  return state;
+}
+
+// Another number of samples, in all or per batch, would make other batches of the rest.
+void BatchSource::load_state_dict(const StateDict& state) {
+  const auto require_same = [&](const char* name, int64_t mine) {
+    if (!state.contains(name) || state.integer(name) == mine) return;
+    throw std::invalid_argument("stoker: the state is one of a loader whose " + std::string(name) +
+                                " is " + std::to_string(state.integer(name)) + ", and here it is " +
+                                std::to_string(mine));
+  };
+  if (!options_.batch_sampler) require_same("batch_size", options_.batch_size);
+  if (const auto size = dataset_size_()) {
+    require_same("dataset_size", static_cast<int64_t>(*size));
+  }
+  if (options_.sampler || options_.batch_sampler) {
+    sampler_->load_state_dict(state.extract("sampler"));
+  }
 }
 
 std::optional<int64_t> BatchSource::batches_per_epoch() const { return make_sampler()->size(); }

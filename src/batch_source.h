@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Which samples make up which batch: the samplers that the options ask for, and the seeds, drawn
-// in the order in which Python's DataLoader draws them.
+// Which samples make up which batch: the samplers that the options ask for.
 
 #include <stoker/options.h>
 #include <stoker/sampler.h>
@@ -13,23 +12,28 @@
 #include <optional>
 #include <vector>
 
+#include "task_source.h"
+
 namespace stoker::detail {
 
-// Main process only.
-class BatchSource {
+// Of a dataset with indices. Main process only.
+class BatchSource final : public TaskSource {
  public:
   using DatasetSize = std::function<std::optional<size_t>()>;
 
   // Throws std::invalid_argument if the options need the dataset's size, and it has none.
   BatchSource(const DataLoaderOptions& options, DatasetSize dataset_size);
 
-  // Draws the epoch's seed and resets the sampler.
-  uint64_t begin_epoch();
-  // The indices of the next batch; nothing at the end of the epoch. Throws what the sampler
-  // throws, std::out_of_range for an index that the dataset does not have, std::invalid_argument
-  // for an empty batch.
-  std::optional<std::vector<int64_t>> next();
-  std::optional<int64_t> batches_per_epoch() const;
+  void reset() override;
+  // Throws what the sampler throws, std::out_of_range for an index that the dataset does not have,
+  // std::invalid_argument for an empty batch.
+  std::optional<Task> next() override;
+  void skip(int64_t batches, uint64_t samples) override;
+  std::optional<int64_t> batches_per_epoch() const override;
+
+  // Of samplers that the program gave. Those made here depend on the loader's generator alone.
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
 
  private:
   std::shared_ptr<Sampler<std::vector<int64_t>>> make_sampler() const;
@@ -39,6 +43,7 @@ class BatchSource {
   DatasetSize dataset_size_;
   std::optional<size_t> size_;  // at the start of the epoch
   std::shared_ptr<Sampler<std::vector<int64_t>>> sampler_;
+  uint64_t position_ = 0;  // of the next sample in the epoch
 };
 
 }  // namespace stoker::detail

@@ -6,23 +6,22 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <deque>
 #include <exception>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "arrivals.h"
 #include "available_memory.h"
 #include "batch_source.h"
 #include "checked_options.h"
 #include "collate.h"
 #include "control.h"
+#include "epoch_plan.h"
 #include "failure.h"
 #include "fill.h"
-#include "futex.h"
 #include "hand_out.h"
+#include "publisher.h"
 #include "slot_pool.h"
 #include "supervisor.h"
 #include "worker_loop.h"
@@ -64,12 +63,14 @@ class LoaderCore::Impl {
   Impl(std::unique_ptr<Fetcher> fetcher, DataLoaderOptions options)
       : options_(checked(std::move(options))),
         fetcher_(std::move(fetcher)),
-        source_(options_, [this] { return fetcher_->size(); }),
-        pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit(options_),
+        plan_(options_,
+              std::make_unique<BatchSource>(options_, [this] { return fetcher_->size(); })),
+        in_flight_limit_(in_flight_limit(options_)),
+        pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit_,
                                          memory_limit(options_))),
         job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn,
              options_.sample_timeout.count() > 0},
-        arrivals_(pool_->control(), options_.in_order, in_flight_limit(options_)) {
+        publisher_(plan_, pool_, options_.in_order, in_flight_limit_) {
     if (options_.num_workers == 0) {
       filler_.emplace(*fetcher_, std::nullopt, 0);
     } else if (options_.persistent_workers) {
@@ -79,9 +80,7 @@ class LoaderCore::Impl {
   }
 
   uint64_t begin_epoch() {
-    if (getpid() != owner_) {
-      throw std::logic_error("stoker: a loader can only be used in the process that made it");
-    }
+    refuse_other_process();
     end_epoch();
     ++epoch_;
     ++control().epochs();
@@ -90,10 +89,9 @@ class LoaderCore::Impl {
     began_ = Clock::now();
     error_ = nullptr;
     if (options_.num_workers > 0 && !workers_are_well()) start_workers();
-    epoch_seed_ = source_.begin_epoch();
-    position_ = 0;
-    exhausted_ = over_ = false;
-    if (options_.num_workers > 0) publish_more();
+    publisher_.begin();
+    over_ = false;
+    if (options_.num_workers > 0) publisher_.publish_more();
     return epoch_;
   }
 
@@ -122,12 +120,22 @@ class LoaderCore::Impl {
     stats_.restarts = control().restarts().load(std::memory_order_relaxed);
     return stats_;
   }
-  const BatchSource& source() const { return source_; }
+  const EpochPlan& plan() const { return plan_; }
+  void load_state_dict(const StateDict& state) {
+    refuse_other_process();
+    end_epoch();
+    plan_.load_state_dict(state);
+  }
 
  private:
+  void refuse_other_process() const {
+    if (getpid() == owner_) return;
+    throw std::logic_error("stoker: a loader can only be used in the process that made it");
+  }
+
   Control& control() { return pool_->control(); }
   Slot slot(uint32_t id) { return control().slot(id); }
-  const std::deque<InFlight>& in_flight() const { return arrivals_.in_flight(); }
+  const std::deque<InFlight>& in_flight() const { return publisher_.in_flight(); }
 
   // --- workers
 
@@ -137,66 +145,11 @@ class LoaderCore::Impl {
 
   void start_workers() {
     supervisor_.reset();
-    reclaim_all();
+    publisher_.reclaim_all();
     control().reset();
     supervisor_.emplace(
         control(), SupervisorLimits{options_.max_restarts, options_.sample_timeout},
         [this](uint32_t id, bool replacement) { run_worker(job_, id, replacement); });
-  }
-
-  // No worker lives: nobody writes to any slot.
-  void reclaim_all() {
-    for (const InFlight& one : in_flight()) draining_.push_back(one.slot);
-    arrivals_.clear();
-    for (const uint32_t id : draining_) {
-      slot(id).header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
-      pool_->give_back(id);
-    }
-    draining_.clear();
-  }
-
-  // --- publishing
-
-  void publish_more() {
-    reclaim_drained();
-    while (!exhausted_ && arrivals_.has_room()) {
-      if (!draw_batch()) return;
-      const auto id = pool_->acquire(pending_->size());
-      if (!id) return;
-      open(*id);
-      arrivals_.add({control().published(), *id});
-      control().publish(*id);
-      if (control().has_sleepers()) futex_wake(control().published_word(), 1);
-    }
-  }
-
-  // True if a batch is pending then. What the sampler throws is told when it is its turn, after
-  // the batches before.
-  bool draw_batch() {
-    if (pending_) return true;
-    try {
-      pending_ = source_.next();
-    } catch (...) {
-      source_error_ = std::current_exception();
-    }
-    exhausted_ = !pending_;
-    return !exhausted_;
-  }
-
-  void open(uint32_t id) {
-    slot(id).publish(*pending_, control().published(), epoch_seed_, position_);
-    position_ += pending_->size();
-    pending_.reset();
-  }
-
-  void reclaim_drained() {
-    std::erase_if(draining_, [this](uint32_t id) {
-      if (slot(id).header().status.load(std::memory_order_acquire) == SlotStatus::kOpen) {
-        return false;
-      }
-      pool_->give_back(id);
-      return true;
-    });
   }
 
   // Batches of an epoch that was left may hold the memory that this one's first batch needs.
@@ -204,20 +157,21 @@ class LoaderCore::Impl {
     const auto deadline =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(
                            options_.timeout.count() > 0 ? options_.timeout : kLongest);
-    while (in_flight().empty() && pending_ && !draining_.empty() && Clock::now() < deadline) {
+    while (in_flight().empty() && publisher_.is_pending() && publisher_.is_draining() &&
+           Clock::now() < deadline) {
       if (!workers_are_well()) start_workers();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      publish_more();
+      publisher_.publish_more();
     }
   }
 
   // --- the next batch
 
   bool next_here(BatchLeaves& batch) {
-    if (over_ || !draw_batch()) return end_reached();
-    const auto id = pool_->acquire(pending_->size());
-    if (!id) fail(out_of_memory());
-    open(*id);
+    if (over_) return end_reached();
+    const auto id = publisher_.open_next();
+    if (!id && publisher_.is_pending()) fail(out_of_memory());
+    if (!id) return end_reached();
     control().publish(*id);
     const SlotStatus status = fill_here(*id);
     if (status == SlotStatus::kReady) {
@@ -244,10 +198,10 @@ class LoaderCore::Impl {
 
   bool next_from_workers(BatchLeaves& batch) {
     if (over_) return end_reached();
-    publish_more();
+    publisher_.publish_more();
     wait_for_drained();
     if (in_flight().empty()) {
-      if (pending_) fail(out_of_memory());
+      if (publisher_.is_pending()) fail(out_of_memory());
       return end_reached();
     }
     const uint32_t id = wait_for_batch();
@@ -257,15 +211,17 @@ class LoaderCore::Impl {
       fail(std::make_exception_ptr(report_failure(failure)));
     }
     deliver(id, batch);
-    publish_more();
+    publisher_.publish_more();
     return true;
   }
 
   // The end, clean or not: an error stays one.
   bool end_reached() {
-    if (!over_ && source_error_) fail(std::exchange(source_error_, nullptr));
     if (error_) std::rethrow_exception(error_);
-    if (!over_) end_epoch();
+    if (over_) return false;
+    if (auto error = publisher_.take_error()) fail(error);
+    plan_.finish();
+    end_epoch();
     return false;
   }
 
@@ -286,14 +242,16 @@ class LoaderCore::Impl {
     const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                              std::min(options_.timeout, kLongest));
     for (;;) {
-      if (const auto id = arrivals_.take(Clock::now())) return *id;
+      if (const auto id = publisher_.arrivals().take(Clock::now())) return *id;
       look_for_trouble();
       const auto left = limited ? deadline - Clock::now() : Clock::duration(kLookAgain);
       if (left.count() <= 0) {
         throw report_timeout(options_.timeout.count(),
                              busy_workers(control(), in_flight().front()));
       }
-      if (!arrivals_.sleep(std::min<Clock::duration>(left, kLookAgain))) look_for_supervisor();
+      if (!publisher_.arrivals().sleep(std::min<Clock::duration>(left, kLookAgain))) {
+        look_for_supervisor();
+      }
     }
   }
 
@@ -314,6 +272,7 @@ class LoaderCore::Impl {
 
   void deliver(uint32_t id, BatchLeaves& batch) {
     samples_ = static_cast<int64_t>(slot(id).num_samples());
+    plan_.deliver(slot(id).header().first_position, slot(id).num_samples());
     hand_out(pool_, id, batch);
     if (!pin_) return;
     for (auto& leaf : batch.leaves) {
@@ -328,26 +287,12 @@ class LoaderCore::Impl {
     stats_.epoch.waited += waited;
   }
 
-  // What is in flight is skipped, not waited for.
   void end_epoch() {
-    for (const InFlight& one : in_flight()) {
-      const Slot s = slot(one.slot);
-      s.header().cancelled.store(1, std::memory_order_relaxed);
-      const Hand me = s.main(one.sequence);
-      const uint32_t rest = s.skip_rest(me);
-      if (rest > 0 && s.finish(me, rest)) {
-        s.header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
-      }
-      draining_.push_back(one.slot);
-    }
-    arrivals_.clear();
-    pending_.reset();
-    source_error_ = nullptr;
-    exhausted_ = true;
+    publisher_.end();
     over_ = true;
     if (supervisor_ && !options_.persistent_workers) {
       supervisor_.reset();
-      reclaim_all();
+      publisher_.reclaim_all();
     }
   }
 
@@ -356,23 +301,18 @@ class LoaderCore::Impl {
   const pid_t owner_ = getpid();
   DataLoaderOptions options_;
   std::unique_ptr<Fetcher> fetcher_;
-  BatchSource source_;
+  EpochPlan plan_;
+  InFlightLimit in_flight_limit_;
   std::shared_ptr<SlotPool> pool_;
   WorkerJob job_;
-  Arrivals arrivals_;
+  Publisher publisher_;
   std::optional<Supervisor> supervisor_;
   std::optional<Filler> filler_;  // with num_workers = 0
   bool pin_ = false;
 
-  uint64_t epoch_ = 0;
-  uint64_t epoch_seed_ = 0;
-  uint64_t position_ = 0;                        // of the next sample to be published
-  std::optional<std::vector<int64_t>> pending_;  // drawn, but not published yet
-  std::vector<uint32_t> draining_;               // cancelled; workers may still write to them
-  bool exhausted_ = true;                        // the sampler has no more for this epoch
+  uint64_t epoch_ = 0;  // begun by this loader
   bool over_ = true;
-  std::exception_ptr error_;         // why this epoch ended early
-  std::exception_ptr source_error_;  // what the sampler threw
+  std::exception_ptr error_;  // why this epoch ended early
 
   LoaderStats stats_;
   int64_t samples_ = 0;  // of the batch delivered last
@@ -387,7 +327,11 @@ LoaderCore::~LoaderCore() = default;
 uint64_t LoaderCore::begin_epoch() { return impl_->begin_epoch(); }
 bool LoaderCore::next(uint64_t epoch, BatchLeaves& batch) { return impl_->next(epoch, batch); }
 void LoaderCore::abandon(uint64_t epoch) noexcept { impl_->abandon(epoch); }
-std::optional<int64_t> LoaderCore::size() const { return impl_->source().batches_per_epoch(); }
+std::optional<int64_t> LoaderCore::size() const {
+  return impl_->plan().source().batches_per_epoch();
+}
+StateDict LoaderCore::state_dict() const { return impl_->plan().state_dict(); }
+void LoaderCore::load_state_dict(const StateDict& state) { impl_->load_state_dict(state); }
 const DataLoaderOptions& LoaderCore::options() const { return impl_->options(); }
 const LoaderStats& LoaderCore::stats() const { return impl_->stats(); }
 

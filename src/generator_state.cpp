@@ -2,19 +2,18 @@
 #include "generator_state.h"
 
 #include <bit>
+#include <charconv>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
+#include <string_view>
 
 namespace stoker::detail {
 
 namespace {
 
 using Engine = at::mt19937_data_pod;
-static_assert(std::is_trivially_copyable_v<Engine>);
 
 constexpr int64_t kBlock = at::MERSENNE_STATE_N;  // draws from one state of the engine
 constexpr int64_t kMostDraws = 1 << 20;           // some milliseconds to find out
@@ -26,6 +25,40 @@ at::CPUGeneratorImpl* implementation(const std::optional<at::Generator>& generat
 
 void require(bool condition) {
   if (!condition) throw std::invalid_argument("stoker: the state's generator is damaged");
+}
+
+// Its words, eight digits each.
+std::string to_hex(const Engine& engine) {
+  std::string text;
+  const auto add = [&text](uint32_t word) {
+    for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[word >> shift & 15];
+  };
+  add(static_cast<uint32_t>(engine.seed_ >> 32));
+  add(static_cast<uint32_t>(engine.seed_));
+  add(static_cast<uint32_t>(engine.left_));
+  add(engine.next_);
+  for (const uint32_t word : engine.state_) add(word);
+  return text;
+}
+
+Engine from_hex(std::string_view text) {
+  constexpr size_t kDigits = 8;
+  require(text.size() == kDigits * (4 + kBlock));
+  const auto take = [&text] {
+    uint32_t word = 0;
+    const char* const end = text.data() + kDigits;
+    require(std::from_chars(text.data(), end, word, 16).ptr == end);
+    text.remove_prefix(kDigits);
+    return word;
+  };
+  Engine engine{};
+  engine.seed_ = uint64_t{take()} << 32;
+  engine.seed_ |= take();
+  engine.left_ = static_cast<int>(take());
+  engine.next_ = take();
+  engine.seeded_ = true;
+  for (uint32_t& word : engine.state_) word = take();
+  return engine;
 }
 
 void draw(at::mt19937& engine, int64_t times) {
@@ -76,7 +109,7 @@ StateDict GeneratorState::state_dict() const {
     state.set("seed", static_cast<int64_t>(data.seed_));
     state.set("draws", *draws);
   } else {
-    state.set("engine", std::string(reinterpret_cast<const char*>(&data), sizeof data));
+    state.set("engine", to_hex(data));
   }
   if (next_float) state.set("next_float", int64_t{std::bit_cast<uint32_t>(*next_float)});
   if (next_double) state.set("next_double", std::bit_cast<int64_t>(*next_double));
@@ -86,12 +119,9 @@ StateDict GeneratorState::state_dict() const {
 GeneratorState GeneratorState::from(const StateDict& state) {
   GeneratorState read{at::mt19937(0), std::nullopt, std::nullopt};
   if (state.contains("engine")) {
-    const std::string& bytes = state.text("engine");
-    Engine data;
-    require(bytes.size() == sizeof data);
-    std::memcpy(&data, bytes.data(), sizeof data);
+    const Engine data = from_hex(state.text("engine"));
     // The engine uses these without looking.
-    require(data.left_ >= 1 && data.left_ <= kBlock && data.next_ + data.left_ <= kBlock + 1);
+    require(data.left_ >= 1 && data.left_ <= kBlock && data.next_ <= kBlock + 1 - data.left_);
     read.engine.set_data(data);
   } else {
     const int64_t draws = state.integer("draws");

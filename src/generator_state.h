@@ -25,7 +25,7 @@ struct GeneratorState {
   void write(const std::optional<at::Generator>& generator) const;
 
   // A seed and how often was drawn since, where the engine is not more than a million draws from
-  // its seed; else all of the engine's 2.5 KB.
+  // its seed; else all of the engine, 5 KB of text.
   StateDict state_dict() const;
   // Throws std::invalid_argument for a state that is none.
   static GeneratorState from(const StateDict& state);

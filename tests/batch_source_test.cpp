@@ -27,11 +27,11 @@ BatchSource::DatasetSize sized(size_t size) {
 
 std::vector<Numbers> rest_of(BatchSource& source) {
   std::vector<Numbers> batches;
-  while (auto batch = source.next()) batches.push_back(*std::move(batch));
+  while (auto task = source.next()) batches.push_back(std::move(task->indices));
   return batches;
 }
 std::vector<Numbers> epoch(BatchSource& source) {
-  source.begin_epoch();
+  source.reset();
   return rest_of(source);
 }
 
@@ -82,40 +82,6 @@ TEST(BatchSourceTest, AnEmptyDatasetHasEmptyEpochs) {
   }
 }
 
-// Vectors of PyTorch 2.13, not persistent: manual_seed(0), and generator=manual_seed(42).
-TEST(BatchSourceTest, ShufflesAsPythonDoes) {
-  const DataLoaderOptions options{.batch_size = 5, .shuffle = true};
-  at::manual_seed(0);
-  BatchSource source(options, sized(10));
-  EXPECT_THAT(epoch(source), ElementsAre(Numbers{6, 7, 1, 4, 2}, Numbers{0, 9, 8, 3, 5}));
-  EXPECT_THAT(epoch(source), ElementsAre(Numbers{2, 4, 7, 0, 8}, Numbers{9, 5, 3, 6, 1}));
-  EXPECT_THAT(epoch(source), ElementsAre(Numbers{7, 4, 5, 1, 9}, Numbers{3, 8, 2, 0, 6}));
-}
-
-TEST(BatchSourceTest, ShufflesFromAGeneratorAsPythonDoes) {
-  const DataLoaderOptions options{
-      .batch_size = 10, .shuffle = true, .generator = at::make_generator<at::CPUGeneratorImpl>(42)};
-  BatchSource source(options, sized(10));
-  EXPECT_THAT(epoch(source), ElementsAre(Numbers{6, 5, 4, 0, 8, 9, 2, 1, 3, 7}));
-  EXPECT_THAT(epoch(source), ElementsAre(Numbers{3, 6, 5, 8, 9, 4, 2, 0, 7, 1}));
-}
-
-TEST(BatchSourceTest, TheSeedsOfEpochsArePythons) {
-  const DataLoaderOptions options;
-  at::manual_seed(0);
-  BatchSource source(options, sized(3));
-  EXPECT_EQ(source.begin_epoch(), 900450186894289455u);
-  EXPECT_EQ(source.begin_epoch(), 3969543146641149120u);
-  rest_of(source);
-  EXPECT_EQ(source.begin_epoch(), 1895649597198586619u);
-}
-
-TEST(BatchSourceTest, TheSeedsOfEpochsAreDrawnFromTheGenerator) {
-  const DataLoaderOptions options{.generator = at::make_generator<at::CPUGeneratorImpl>(0)};
-  BatchSource source(options, sized(3));
-  EXPECT_EQ(source.begin_epoch(), 900450186894289455u);
-}
-
 TEST(BatchSourceTest, FollowsADatasetThatGrows) {
   size_t size = 2;
   const DataLoaderOptions options{.batch_size = 2};
@@ -154,7 +120,7 @@ TEST(BatchSourceTest, IndicesThatTheDatasetDoesNotHaveAreNamed) {
   const auto error = [](int64_t index, const BatchSource::DatasetSize& size) {
     const DataLoaderOptions options{.sampler = fixed({index})};
     BatchSource source(options, size);
-    source.begin_epoch();
+    source.reset();
     return text_of<std::out_of_range>([&] { source.next(); });
   };
   EXPECT_EQ(error(6, sized(6)), "stoker: the sampler yielded index 6 for a dataset of 6 samples");
@@ -167,10 +133,58 @@ TEST(BatchSourceTest, IndicesThatTheDatasetDoesNotHaveAreNamed) {
 TEST(BatchSourceTest, ABatchWithoutIndicesIsRefused) {
   const DataLoaderOptions options{.batch_sampler = fixed_batches({{1}, {}})};
   BatchSource source(options, sized(6));
-  source.begin_epoch();
+  source.reset();
   EXPECT_TRUE(source.next());
   EXPECT_EQ(text_of<std::invalid_argument>([&] { source.next(); }),
             "stoker: the batch_sampler yielded a batch without indices");
+}
+
+TEST(BatchSourceTest, SkipsWhatWasDelivered) {
+  const DataLoaderOptions options{.batch_size = 2};
+  BatchSource source(options, sized(5));
+  source.reset();
+  source.skip(1, 2);
+  const auto task = source.next();
+  EXPECT_EQ(task->indices, (Numbers{2, 3}));
+  EXPECT_EQ(task->position, 2U);
+  EXPECT_THAT(rest_of(source), ElementsAre(Numbers{4}));
+}
+
+TEST(BatchSourceTest, ASamplerTakesPartInTheState) {
+  struct Epochs final : Fixed<int64_t> {
+    Epochs() : Fixed({1}) {}
+    int64_t epoch = 0;
+    void reset() override {
+      Fixed::reset();
+      ++epoch;
+    }
+    StateDict state_dict() const override {
+      StateDict state;
+      state.set("epoch", epoch);
+      return state;
+    }
+    void load_state_dict(const StateDict& state) override { epoch = state.integer("epoch"); }
+  };
+  const auto sampler = std::make_shared<Epochs>();
+  const DataLoaderOptions options{.sampler = sampler};
+  BatchSource source(options, sized(6));
+  epoch(source);
+  const StateDict state = source.state_dict();
+  epoch(source);
+  source.load_state_dict(state);
+  EXPECT_EQ(sampler->epoch, 1);
+}
+
+TEST(BatchSourceTest, AStateOfOtherBatchesIsRefused) {
+  const DataLoaderOptions threes{.batch_size = 3};
+  const DataLoaderOptions fours{.batch_size = 4};
+  BatchSource three(threes, sized(6));
+  BatchSource four(fours, sized(6));
+  BatchSource more(threes, sized(7));
+  EXPECT_EQ(text_of<std::invalid_argument>([&] { four.load_state_dict(three.state_dict()); }),
+            "stoker: the state is one of a loader whose batch_size is 3, and here it is 4");
+  EXPECT_EQ(text_of<std::invalid_argument>([&] { more.load_state_dict(three.state_dict()); }),
+            "stoker: the state is one of a loader whose dataset_size is 6, and here it is 7");
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "datasets.h"
 
@@ -73,11 +73,19 @@ TEST(GeneratorStateSizeTest, ADamagedStateIsRefused) {
   StateDict engine;
   engine.set("engine", std::string("short"));
   refused(engine);
-  at::mt19937_data_pod data = at::mt19937(1).data();
-  data.left_ = 600;
-  data.next_ = 600;
-  engine.set("engine", std::string(reinterpret_cast<const char*>(&data), sizeof data));
-  refused(engine);
+  at::Generator far = seeded(7);
+  drawn(far, 3'000'000);
+  const std::string good = GeneratorState::read(far).state_dict().text("engine");
+  engine.set("engine", good);
+  GeneratorState::from(engine);
+  // What is left of a state, and the next number of it: the engine would read beyond its end.
+  for (const auto& [at, bytes] :
+       {std::pair(16, "00000270"), std::pair(24, "00000271"), std::pair(24, "0000xx01")}) {
+    std::string bad = good;
+    bad.replace(static_cast<size_t>(at), 8, bytes);
+    engine.set("engine", bad);
+    refused(engine);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <stoker/detail/flat_sample.h>
 #include <stoker/options.h>
+#include <stoker/state_dict.h>
 #include <stoker/stats.h>
 
 #include <cstddef>
@@ -58,6 +59,10 @@ class LoaderCore {
 
   /// Batches per epoch, where the sampler knows it.
   std::optional<int64_t> size() const;
+  /// See DataLoader.
+  StateDict state_dict() const;
+  void load_state_dict(const StateDict& state);
+
   const DataLoaderOptions& options() const;
   const LoaderStats& stats() const;
 
