@@ -40,10 +40,17 @@ void BatchSource::reset() {
     sampler_ = make_sampler();
   }
   sampler_->reset();
+  place_ = {};
   position_ = 0;
 }
 
 std::optional<Task> BatchSource::next() {
+  auto task = draw();
+  while (task && place_.was_delivered(task->position)) task = draw();
+  return task;
+}
+
+std::optional<Task> BatchSource::draw() {
   auto batch = sampler_->next();
   if (!batch) return std::nullopt;
   if (batch->empty()) {
@@ -61,9 +68,10 @@ std::optional<Task> BatchSource::next() {
   return task;
 }
 
-void BatchSource::skip(int64_t batches, uint64_t samples) {
-  sampler_->skip(batches);
-  position_ = samples;
+void BatchSource::resume(const StateDict& place) {
+  place_ = Place::from(place);
+  sampler_->skip(place_.batches());
+  position_ = place_.samples();
 }
 
 StateDict BatchSource::state_dict() const {

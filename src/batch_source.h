@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "place.h"
 #include "task_source.h"
 
 namespace stoker::detail {
@@ -28,21 +29,28 @@ class BatchSource final : public TaskSource {
   // Throws what the sampler throws, std::out_of_range for an index that the dataset does not have,
   // std::invalid_argument for an empty batch.
   std::optional<Task> next() override;
-  void skip(int64_t batches, uint64_t samples) override;
+  void deliver(const Delivery& delivery) override {
+    place_.deliver(delivery.position, delivery.samples);
+  }
+  void end_stream(uint32_t) override {}
   std::optional<int64_t> batches_per_epoch() const override;
 
   // Of samplers that the program gave. Those made here depend on the loader's generator alone.
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  StateDict place() const override { return place_.state_dict(); }
+  void resume(const StateDict& place) override;
 
  private:
   std::shared_ptr<Sampler<std::vector<int64_t>>> make_sampler() const;
   int64_t known_size() const;
+  std::optional<Task> draw();
 
   const DataLoaderOptions& options_;
   DatasetSize dataset_size_;
   std::optional<size_t> size_;  // at the start of the epoch
   std::shared_ptr<Sampler<std::vector<int64_t>>> sampler_;
+  Place place_;
   uint64_t position_ = 0;  // of the next sample in the epoch
 };
 

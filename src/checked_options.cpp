@@ -104,4 +104,20 @@ DataLoaderOptions checked(DataLoaderOptions options) {
   return options;
 }
 
+void check_for_dataset(const DataLoaderOptions& o, const Fetcher& fetcher) {
+  if (fetcher.is_stream()) {
+    require(!o.shuffle, "shuffle is true for a dataset that is a stream; shuffle in its stream()");
+    require(!o.sampler && !o.batch_sampler,
+            "a sampler is given for a dataset that is a stream, whose samples have no indices");
+  } else {
+    require(!o.shard, "shard is true for a dataset with indices, which workers share anyway");
+  }
+  if (fetcher.form() == BatchForm::kSingle) {
+    require(o.batch_size == 1, "batch_size is ", o.batch_size,
+            " with DefaultConvert, which does not batch; leave it out");
+    require(!o.batch_sampler, "batch_sampler and DefaultConvert exclude each other");
+    require(!o.drop_last, "drop_last is true with DefaultConvert, which does not batch");
+  }
+}
+
 }  // namespace stoker::detail

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "failure.h"
+#include "record.h"
 #include "row_layout.h"
 
 namespace stoker::detail {
@@ -66,7 +68,7 @@ std::optional<uint64_t> place_rows(Slot slot, const RowLayout& layout) {
 SlotStatus gather_spilled(Slot slot, std::optional<int64_t> worker_id) {
   const uint64_t n = slot.num_samples();
   const RowLayout first(layout_bytes(slot, 0));
-  for (uint64_t row = 1; row < n; ++row) {
+  for (uint64_t row = 1; row < slot.header().fetched; ++row) {
     const RowLayout other(layout_bytes(slot, row));
     if (!(other == first)) {
       return fail(slot, worker_id,
@@ -77,7 +79,7 @@ SlotStatus gather_spilled(Slot slot, std::optional<int64_t> worker_id) {
   if (!rows) {
     return fail(slot, worker_id, describe_too_large(slot, first.rows_bytes(n)));
   }
-  for (uint64_t row = 0; row < n; ++row) {
+  for (uint64_t row = 0; row < slot.header().fetched; ++row) {
     if (slot.state(row) != RowState::kSpilled) continue;
     const uint64_t record = slot.records()[row];
     copy_row(first, slot.at(record + first.encoded_bytes()), slot.at(*rows), n, row);
@@ -87,9 +89,34 @@ SlotStatus gather_spilled(Slot slot, std::optional<int64_t> worker_id) {
   return SlotStatus::kReady;
 }
 
+std::vector<BatchLeaves> read_samples(Slot slot) {
+  std::vector<BatchLeaves> samples;
+  for (uint64_t row = 0; row < slot.header().fetched; ++row) {
+    const RowLayout layout(layout_bytes(slot, row));
+    const bool alone = slot.state(row) == RowState::kSpilled;
+    samples.push_back(
+        alone ? read_row(slot, layout, slot.at(slot.records()[row] + layout.encoded_bytes()), 1, 0)
+              : read_row(slot, layout, slot.at(slot.rows_begin()), slot.num_samples(), row));
+  }
+  return samples;
+}
+
+SlotStatus collate_with_users(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id) {
+  std::vector<BatchLeaves> samples = read_samples(slot);
+  const FlatSample& batch = fetcher.collate(samples);
+  const std::vector<std::byte> bytes = RowLayout::encode(batch, fetcher.leaf_paths());
+  const auto record = store_record(slot, bytes, batch);
+  if (!record) {
+    return fail(slot, worker_id, describe_too_large(slot, RowLayout(bytes.data()).rows_bytes(1)));
+  }
+  slot.header().result_layout = *record;
+  slot.header().result_rows = *record + bytes.size();
+  return SlotStatus::kReady;
+}
+
 }  // namespace
 
-SlotStatus collate(Slot slot, std::optional<int64_t> worker_id) {
+SlotStatus collate(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id) {
   SlotHeader& header = slot.header();
   // Nobody will look at it; some rows may never have been run.
   if (header.cancelled.load(std::memory_order_relaxed) != 0) return SlotStatus::kReady;
@@ -103,11 +130,13 @@ SlotStatus collate(Slot slot, std::optional<int64_t> worker_id) {
         spilled = true;
         break;
       case RowState::kInRows:
-      case RowState::kSkipped:  // there is a failed row, which is found as well
+      case RowState::kSkipped:  // there is a failed row, which is found as well, or no sample
       case RowState::kPending:  // none is left by now
         break;
     }
   }
+  if (header.fetched == 0) return SlotStatus::kReady;  // the stream is at its end
+  if (fetcher.form() == BatchForm::kCollated) return collate_with_users(slot, fetcher, worker_id);
   if (spilled) return gather_spilled(slot, worker_id);
   header.result_layout = slot.fixed_layout().value();
   header.result_rows = slot.rows_begin();

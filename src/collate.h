@@ -2,7 +2,10 @@
 #pragma once
 
 // Turns the finished rows of a slot into one batch. Samples that matched the slot's layout lie in
-// their rows already; only those that were spilled are copied.
+// their rows already; only those that were spilled are copied. Where a function of the user's makes
+// the batch, it gets all samples, and what it returns is stored as a record.
+
+#include <stoker/detail/core.h>
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +16,8 @@ namespace stoker::detail {
 
 // The process that finished the last row only, before it sets the slot's status. Returns that
 // status: kReady with result_layout and result_rows set, or kFailed with `failure` set: to the
-// failure of the lowest row, whoever was faster, or to what does not match.
-SlotStatus collate(Slot slot, std::optional<int64_t> worker_id);
+// failure of the lowest row, whoever was faster, or to what does not match. Throws what the user's
+// function throws.
+SlotStatus collate(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id);
 
 }  // namespace stoker::detail

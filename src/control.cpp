@@ -34,7 +34,7 @@ uint64_t Control::bytes_needed(uint32_t num_workers, uint32_t max_in_flight) {
 
 Control* Control::create(std::byte* memory, uint32_t num_workers, uint32_t max_in_flight) {
   auto* control = new (memory) Control(num_workers, std::bit_ceil(max_in_flight + 1));
-  for (uint32_t i = 0; i < num_workers; ++i) new (&control->worker(i)) WorkerRecord;
+  for (uint32_t i = 0; i < num_workers; ++i) new (&control->worker(i)) WorkerRecord(i);
   return control;
 }
 
@@ -68,7 +68,7 @@ bool Control::complete(Slot slot, uint32_t sequence, SlotStatus status) {
   slot.header().status.store(status, std::memory_order_seq_cst);
   const uint64_t wanted = wanted_.load(std::memory_order_seq_cst);
   if (wanted != kAny && wanted != sequence) return false;
-  events_.fetch_add(1, std::memory_order_release);
+  raise_event();
   return true;
 }
 
@@ -87,7 +87,7 @@ void Control::disown(uint32_t worker) {
 }
 
 void Control::reset() {
-  for (uint32_t i = 0; i < num_workers_; ++i) new (&worker(i)) WorkerRecord;
+  for (uint32_t i = 0; i < num_workers_; ++i) new (&worker(i)) WorkerRecord(i);
   head_.store(published_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   sleepers_.store(0, std::memory_order_relaxed);
   stop_.store(0, std::memory_order_relaxed);

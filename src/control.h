@@ -44,6 +44,9 @@ struct Progress {
 struct WorkerRecord {
   static constexpr uint64_t kIdle = ~uint64_t{0};
 
+  explicit WorkerRecord(uint32_t of) : id(of) {}
+
+  const uint32_t id;
   std::atomic<WorkerState> state{WorkerState::kNone};
   std::atomic<int32_t> pid{0};
   std::atomic<int32_t> wait_status{0};
@@ -58,6 +61,9 @@ struct WorkerRecord {
   char type_name[256] = {};
   char text[2048] = {};
 
+  void work_on(uint32_t slot, uint32_t sequence) {
+    claim.store(uint64_t{slot} << 32 | sequence, std::memory_order_release);
+  }
   // Supervisor only, before it forks a replacement.
   void renew();
 };
@@ -100,7 +106,8 @@ class Control {
   // Main only. True if a worker sleeps that the last publish should wake.
   bool has_sleepers() const { return sleepers_.load(std::memory_order_seq_cst) > 0; }
 
-  // Worker only. Claims rows of the oldest batch that has some left; nothing if there is none.
+  // Worker only. Claims rows of the oldest batch that has some left for it; nothing if there is
+  // none.
   // `wanted(rest, n)` says how many rows of the `rest` unclaimed ones of n to take.
   template <class Wanted>
   std::optional<Claim> claim(WorkerRecord& me, Wanted wanted);
@@ -120,6 +127,7 @@ class Control {
   void want_nothing() { wanted_.store(kNothing, std::memory_order_relaxed); }
   // Main sleeps on this; raise it, then wake.
   std::atomic<uint32_t>& events_word() { return events_; }
+  void raise_event() { events_.fetch_add(1, std::memory_order_release); }
   // Supervisor and failing workers: something happened that main must look at.
   std::atomic<uint32_t>& troubles() { return troubles_; }
 
@@ -183,25 +191,29 @@ void Control::for_each_open(Visit visit) {
 
 template <class Wanted>
 std::optional<Claim> Control::claim(WorkerRecord& me, Wanted wanted) {
-  for (;;) {
-    const uint32_t head = head_.load(std::memory_order_acquire);
-    const uint32_t published = published_.load(std::memory_order_acquire);
-    if (static_cast<int32_t>(published - head) <= 0) break;
-    const uint32_t id = ring()[head & (ring_size_ - 1)].load(std::memory_order_relaxed);
+  uint32_t sequence = head_.load(std::memory_order_acquire);
+  const uint32_t published = published_.load(std::memory_order_acquire);
+  while (static_cast<int32_t>(published - sequence) > 0) {
+    const uint32_t id = ring()[sequence & (ring_size_ - 1)].load(std::memory_order_relaxed);
     SlotHeader& header = slot(id).header();
     uint64_t ticket = header.ticket.load(std::memory_order_acquire);
     const uint32_t n = header.num_samples.load(std::memory_order_acquire);
+    const uint32_t worker = header.worker.load(std::memory_order_relaxed);
     const auto row = static_cast<uint32_t>(ticket);
     // Another generation: this batch was finished, and its slot used again, while head lagged.
-    if (ticket >> 32 != head || row >= n) {
-      advance(head);
+    if (ticket >> 32 != sequence || row >= n) {
+      advance(sequence++);
+      continue;
+    }
+    if (worker != Origin::kAnyWorker && worker != me.id) {
+      ++sequence;
       continue;
     }
     const uint32_t count = wanted(n - row, n);
     me.progress.row.store(row, std::memory_order_relaxed);
-    me.claim.store(uint64_t{id} << 32 | head, std::memory_order_release);
+    me.work_on(id, sequence);
     if (header.ticket.compare_exchange_strong(ticket, ticket + count, std::memory_order_acq_rel)) {
-      return Claim{id, head, {row, count}};
+      return Claim{id, sequence, {row, count}};
     }
   }
   me.claim.store(WorkerRecord::kIdle, std::memory_order_release);

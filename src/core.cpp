@@ -15,7 +15,6 @@
 #include "available_memory.h"
 #include "batch_source.h"
 #include "checked_options.h"
-#include "collate.h"
 #include "control.h"
 #include "epoch_plan.h"
 #include "failure.h"
@@ -23,6 +22,7 @@
 #include "hand_out.h"
 #include "publisher.h"
 #include "slot_pool.h"
+#include "stream_source.h"
 #include "supervisor.h"
 #include "worker_loop.h"
 #include "worker_report.h"
@@ -63,13 +63,12 @@ class LoaderCore::Impl {
   Impl(std::unique_ptr<Fetcher> fetcher, DataLoaderOptions options)
       : options_(checked(std::move(options))),
         fetcher_(std::move(fetcher)),
-        plan_(options_,
-              std::make_unique<BatchSource>(options_, [this] { return fetcher_->size(); })),
+        plan_(options_, make_source()),
         in_flight_limit_(in_flight_limit(options_)),
         pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit_,
                                          memory_limit(options_))),
         job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn,
-             options_.sample_timeout.count() > 0},
+             options_.sample_timeout.count() > 0, options_.shard},
         publisher_(plan_, pool_, options_.in_order, in_flight_limit_) {
     if (options_.num_workers == 0) {
       filler_.emplace(*fetcher_, std::nullopt, 0);
@@ -102,7 +101,7 @@ class LoaderCore::Impl {
     const auto start = Clock::now();
     const WaitStats before = stats_.epoch;
     if (before.batches > 0 && !over_) stats_.epoch.computed += start - returned_;
-    const bool more = options_.num_workers == 0 ? next_here(batch) : next_from_workers(batch);
+    const bool more = next_batch(batch);
     returned_ = Clock::now();
     if (more) count(returned_ - start);
     stats_.total += {stats_.epoch.batches - before.batches, stats_.epoch.samples - before.samples,
@@ -131,6 +130,13 @@ class LoaderCore::Impl {
   void refuse_other_process() const {
     if (getpid() == owner_) return;
     throw std::logic_error("stoker: a loader can only be used in the process that made it");
+  }
+
+  std::unique_ptr<TaskSource> make_source() {
+    check_for_dataset(options_, *fetcher_);
+    const auto size = [this] { return fetcher_->size(); };
+    if (fetcher_->is_stream()) return std::make_unique<StreamSource>(options_, size);
+    return std::make_unique<BatchSource>(options_, size);
   }
 
   Control& control() { return pool_->control(); }
@@ -167,17 +173,25 @@ class LoaderCore::Impl {
 
   // --- the next batch
 
-  bool next_here(BatchLeaves& batch) {
-    if (over_) return end_reached();
-    const auto id = publisher_.open_next();
-    if (!id && publisher_.is_pending()) fail(out_of_memory());
-    if (!id) return end_reached();
-    control().publish(*id);
-    const SlotStatus status = fill_here(*id);
-    if (status == SlotStatus::kReady) {
+  bool next_batch(BatchLeaves& batch) {
+    while (!over_) {
+      const auto id = options_.num_workers == 0 ? make_here() : wait_for_workers();
+      if (!id) return end_reached(batch);
+      if (!has_samples(*id)) continue;
       deliver(*id, batch);
+      if (options_.num_workers > 0) publisher_.publish_more();
       return true;
     }
+    if (error_) std::rethrow_exception(error_);
+    return false;
+  }
+
+  std::optional<uint32_t> make_here() {
+    const auto id = publisher_.open_next();
+    if (!id && publisher_.is_pending()) fail(out_of_memory());
+    if (!id) return std::nullopt;
+    control().publish(*id);
+    if (fill_here(*id) == SlotStatus::kReady) return id;
     pool_->give_back(*id);
     if (auto error = filler_->take_error()) fail(error);
     fail(std::make_exception_ptr(
@@ -190,19 +204,18 @@ class LoaderCore::Impl {
     Progress progress;
     filler_->enter();
     s.finish(filler_->hand(s, s.generation()), filler_->fill(s, s.generation(), {0, n}, progress));
+    const SlotStatus status = filler_->complete(s);
     filler_->leave();
-    const SlotStatus status = collate(s, std::nullopt);
     s.header().status.store(status, std::memory_order_relaxed);
     return status;
   }
 
-  bool next_from_workers(BatchLeaves& batch) {
-    if (over_) return end_reached();
+  std::optional<uint32_t> wait_for_workers() {
     publisher_.publish_more();
     wait_for_drained();
     if (in_flight().empty()) {
       if (publisher_.is_pending()) fail(out_of_memory());
-      return end_reached();
+      return std::nullopt;
     }
     const uint32_t id = wait_for_batch();
     if (slot(id).header().status.load(std::memory_order_relaxed) == SlotStatus::kFailed) {
@@ -210,17 +223,30 @@ class LoaderCore::Impl {
       pool_->give_back(id);
       fail(std::make_exception_ptr(report_failure(failure)));
     }
-    deliver(id, batch);
-    publisher_.publish_more();
-    return true;
+    return id;
   }
 
-  // The end, clean or not: an error stays one.
-  bool end_reached() {
-    if (error_) std::rethrow_exception(error_);
-    if (over_) return false;
+  // Of a stream, a batch may have come short, or without any sample: it was the last one of its
+  // worker.
+  bool has_samples(uint32_t id) {
+    const SlotHeader& header = slot(id).header();
+    if (header.fetched == slot(id).num_samples()) return true;
+    plan_.source().end_stream(slot(id).origin().worker);
+    if (header.fetched > 0 && !options_.drop_last) return true;
+    pool_->give_back(id);
+    return false;
+  }
+
+  // A clean end. Where it is the end of streams that were resumed, but had nothing left, the next
+  // epoch follows at once.
+  bool end_reached(BatchLeaves& batch) {
     if (auto error = publisher_.take_error()) fail(error);
     plan_.finish();
+    if (plan_.was_resumed() && stats_.epoch.batches == 0) {
+      publisher_.end();
+      publisher_.begin();
+      return next_batch(batch);
+    }
     end_epoch();
     return false;
   }
@@ -271,9 +297,15 @@ class LoaderCore::Impl {
   // --- handing out, and the end
 
   void deliver(uint32_t id, BatchLeaves& batch) {
-    samples_ = static_cast<int64_t>(slot(id).num_samples());
-    plan_.deliver(slot(id).header().first_position, slot(id).num_samples());
-    hand_out(pool_, id, batch);
+    const Slot s = slot(id);
+    samples_ = s.header().fetched;
+    Delivery delivery{s.origin().first_position, s.header().fetched};
+    if (fetcher_->is_stream()) {
+      delivery.worker = s.origin().worker;
+      delivery.stream_state = s.text(s.header().stream_state);
+    }
+    plan_.source().deliver(delivery);
+    hand_out(pool_, id, batch, fetcher_->form() != BatchForm::kStacked);
     if (!pin_) return;
     for (auto& leaf : batch.leaves) {
       if (leaf.tensor.defined()) leaf.tensor = leaf.tensor.pin_memory();

@@ -33,29 +33,29 @@ void EpochPlan::draw() {
 }
 
 void EpochPlan::begin() {
-  if (std::exchange(resumes_, false)) {
+  was_resumed_ = std::exchange(resumes_, false);
+  if (was_resumed_) {
     next_ = next();
     if (next_) return;
+    was_resumed_ = false;
   }
   ++epoch_;
-  place_ = {};
   draw();
 }
 
 std::optional<Task> EpochPlan::next() {
   if (next_) return std::exchange(next_, std::nullopt);
-  auto task = source_->next();
-  while (task && place_.was_delivered(task->position)) task = source_->next();
-  return task;
+  return source_->next();
 }
 
 StateDict EpochPlan::state_dict() const {
   const Start start = finished_ ? now() : *start_;
-  StateDict state = finished_ ? Place().state_dict() : place_.state_dict();
+  StateDict state;
   state.set("version", kVersion);
   state.set("epoch", finished_ ? epoch_ + 1 : epoch_);
   state.insert("generator", start.generator.state_dict());
   state.insert("source", start.source);
+  if (!finished_) state.insert("place", source_->place());
   return state;
 }
 
@@ -65,14 +65,14 @@ void EpochPlan::load_state_dict(const StateDict& state) {
                                 ", and this library reads version " + std::to_string(kVersion));
   }
   const int64_t epoch = count(state, "epoch");
-  const Place place = Place::from(state);
   const auto generator = GeneratorState::from(state.extract("generator"));
   source_->load_state_dict(state.extract("source"));
   generator.write(options_.generator);
   epoch_ = epoch;
   draw();
-  place_ = place;
-  source_->skip(place.batches(), place.samples());
+  const StateDict place = state.extract("place");
+  // Also if nothing was delivered: what the sampler draws for this epoch, it draws now.
+  source_->resume(place.empty() ? source_->place() : place);
   resumes_ = true;
 }
 

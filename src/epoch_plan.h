@@ -17,7 +17,6 @@
 #include <optional>
 
 #include "generator_state.h"
-#include "place.h"
 #include "task_source.h"
 
 namespace stoker::detail {
@@ -31,14 +30,14 @@ class EpochPlan {
   // the seed, in the order in which Python's DataLoader draws.
   void begin();
   uint64_t seed() const { return seed_; }
+  // Whether this epoch was begun by another loader.
+  bool was_resumed() const { return was_resumed_; }
   // Epochs begun before this one.
   int64_t epoch() const { return epoch_; }
 
   // The next batch to make; nothing at the end of the epoch. Throws what the source throws.
   std::optional<Task> next();
-  // A batch was handed out.
-  void deliver(uint64_t position, uint64_t n) { place_.deliver(position, n); }
-  // .. and there are no more.
+  // All batches were handed out.
   void finish() { finished_ = true; }
 
   TaskSource& source() { return *source_; }
@@ -65,9 +64,9 @@ class EpochPlan {
   std::optional<Start> start_;  // of this epoch
   int64_t epoch_ = -1;
   uint64_t seed_ = 0;
-  Place place_;
   bool finished_ = true;
-  bool resumes_ = false;      // a state was loaded, and its epoch has not begun
+  bool resumes_ = false;  // a state was loaded, and its epoch has not begun
+  bool was_resumed_ = false;
   std::optional<Task> next_;  // drawn already
 };
 

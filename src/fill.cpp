@@ -3,12 +3,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
+#include "collate.h"
 #include "failure.h"
+#include "record.h"
 #include "row_layout.h"
 #include "worker_context.h"
 
@@ -27,6 +30,16 @@ bool is_cancelled(Slot slot) {
 
 }  // namespace
 
+Filler::Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_workers, bool shard)
+    : fetcher_(fetcher),
+      worker_id_(worker_id),
+      num_workers_(num_workers),
+      stream_(fetcher, static_cast<uint32_t>(worker_id.value_or(0)),
+              static_cast<uint32_t>(std::max<int64_t>(num_workers, 1)), shard) {
+  // What a stream has yielded cannot be fetched again.
+  if (fetcher.is_stream()) random_.always();
+}
+
 uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& progress) {
   // Of a loader in whose `get` this one runs.
   const std::optional<WorkerInfo> outer = current_worker_info();
@@ -34,14 +47,10 @@ uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& p
   own(slot, me, rows);
   if (mine_.empty()) return 0;
   writer_.reset();
-  const auto run = [&] {
-    for (OwnRow& one : mine_) one.state = RowState::kSkipped;
-    return fetcher_.whole_batches() ? fill_whole(slot, progress) : fill_one_by_one(slot, progress);
-  };
-  bool ok = run();
+  bool ok = run(slot, progress);
   if (random_.surprised()) {
     error_ = nullptr;
-    ok = run();
+    ok = run(slot, progress);
   }
   progress.since.store(0, std::memory_order_relaxed);
   fetcher_.release();
@@ -49,6 +58,12 @@ uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& p
   // Not before: of a worker that dies until here, others fetch all of these rows again.
   for (const OwnRow& one : mine_) slot.settle(one.row, me, one.state);
   return static_cast<uint32_t>(mine_.size()) + (ok ? 0 : slot.skip_rest(me));
+}
+
+bool Filler::run(Slot slot, Progress& progress) {
+  for (OwnRow& one : mine_) one.state = RowState::kSkipped;
+  if (fetcher_.is_stream()) return fill_from_stream(slot, progress);
+  return fetcher_.whole_batches() ? fill_whole(slot, progress) : fill_one_by_one(slot, progress);
 }
 
 void Filler::own(Slot slot, Hand me, RowRange rows) {
@@ -72,7 +87,7 @@ bool Filler::fill_one_by_one(Slot slot, Progress& progress) {
     begin(one.row, progress);
     const size_t index = slot.indices()[one.row];
     try {
-      prepare(slot, one.row);
+      prepare(slot, slot.header().first_position + one.row);
       const FlatSample& sample = fetcher_.get(index);
       random_.after();
       one.state = store(slot, one.row, sample);
@@ -92,7 +107,7 @@ bool Filler::fill_whole(Slot slot, Progress& progress) {
   begin(mine_.front().row, progress);
   size_t stored = 0;
   try {
-    prepare(slot, mine_.front().row);
+    prepare(slot, slot.header().first_position + mine_.front().row);
     const size_t came = fetcher_.fetch(indices);
     random_.after();
     if (came != indices.size()) {
@@ -110,20 +125,87 @@ bool Filler::fill_whole(Slot slot, Progress& progress) {
   return true;
 }
 
-void Filler::prepare(Slot slot, uint32_t row) {
-  const uint64_t seed = sample_seed(slot.header().epoch_seed, slot.header().first_position + row);
+// Only this worker has rows of the batch, and all of them. Those for which no sample came stay
+// skipped.
+bool Filler::fill_from_stream(Slot slot, Progress& progress) {
+  SlotHeader& header = slot.header();
+  header.fetched = 0;
+  if (is_cancelled(slot)) return true;
+  try {
+    begin(0, progress);
+    if (stream_.must_open(slot.origin())) open_stream(slot);
+    stream_.skip_to(slot.origin());
+    for (OwnRow& one : mine_) {
+      if (is_cancelled(slot)) return true;
+      begin(one.row, progress);
+      stream_.skip_others();
+      prepare(slot, stream_.position(header.first_position + one.row));
+      const FlatSample* const sample = stream_.next();
+      if (sample == nullptr) break;
+      one.state = store(slot, one.row, *sample);
+      ++header.fetched;
+    }
+    header.stream_state = slot.put_text(stream_.state());
+  } catch (...) {
+    const uint32_t row = header.fetched;
+    mine_[row].state = fail(slot, row, header.first_position + row);
+    return false;
+  }
+  return true;
+}
+
+// The same randomness in all workers: a stream that is shuffled, then shared by `worker_info()`, is
+// shuffled alike everywhere.
+void Filler::open_stream(Slot slot) {
+  prepare(slot, ~uint64_t{0});
+  stream_.open(slot.origin(), slot.text(slot.header().stream_start));
+}
+
+void Filler::prepare(Slot slot, uint64_t position) {
+  const SlotHeader& header = slot.header();
+  const uint64_t seed = sample_seed(header.epoch_seed, position);
   current_worker_info() = WorkerInfo{worker_id_.value_or(0), num_workers_, seed};
+  if (!fetcher_.is_stream() && epoch_ != header.epoch) {
+    epoch_ = header.epoch;
+    fetcher_.set_epoch(header.epoch);
+  }
   random_.before(seed);
 }
 
+SlotStatus Filler::complete(Slot slot) {
+  if (fetcher_.form() != BatchForm::kCollated) return collate(slot, fetcher_, worker_id_);
+  const std::optional<WorkerInfo> outer = current_worker_info();
+  const SlotHeader& header = slot.header();
+  const uint64_t position =
+      fetcher_.is_stream() ? stream_.position(header.first_position) : header.first_position;
+  // Not the seed of the first sample.
+  const uint64_t seed = sample_seed(~header.epoch_seed, position);
+  current_worker_info() = WorkerInfo{worker_id_.value_or(0), num_workers_, seed};
+  random_.begin_other(seed);
+  SlotStatus status = SlotStatus::kFailed;
+  try {
+    status = collate(slot, fetcher_, worker_id_);
+  } catch (...) {
+    slot.header().failure = keep_error(slot, std::nullopt);
+  }
+  random_.end_other();
+  fetcher_.release();
+  current_worker_info() = outer;
+  return status;
+}
+
 RowState Filler::fail(Slot slot, uint32_t row, std::optional<size_t> index) {
+  slot.records()[row] = keep_error(slot, index);
+  return RowState::kFailed;
+}
+
+uint64_t Filler::keep_error(Slot slot, std::optional<size_t> index) {
   error_ = std::current_exception();
   Failure failure = describe_exception(error_);
   failure.worker_id = worker_id_;
   failure.pid = getpid();
   failure.index = index;
-  slot.records()[row] = store_failure(slot, failure);
-  return RowState::kFailed;
+  return store_failure(slot, failure);
 }
 
 RowState Filler::store(Slot slot, uint32_t row, const FlatSample& sample) {
@@ -154,8 +236,9 @@ RowWriter* Filler::writer(Slot slot, const FlatSample& sample) {
 std::optional<uint64_t> Filler::fix_layout(Slot slot, const FlatSample& sample) {
   auto& state = slot.header().layout_state;
   LayoutState seen = state.load(std::memory_order_acquire);
-  if (seen == LayoutState::kTentative && fits(slot, RowLayout(slot.at(slot.kept_layout()))) &&
-      RowLayout(slot.at(slot.kept_layout())).matches(sample)) {
+  const RowLayout kept(slot.at(slot.kept_layout()));
+  if (seen == LayoutState::kTentative && fits(slot, kept) &&
+      RowWriter(kept, slot, slot.at(slot.rows_begin()), slot.num_samples()).matches(sample)) {
     state.compare_exchange_strong(seen, LayoutState::kFixedKept, std::memory_order_acq_rel);
     return slot.fixed_layout();
   }
@@ -182,20 +265,13 @@ LayoutState Filler::write_layout(Slot slot, const FlatSample& sample) {
   return LayoutState::kFixedNew;
 }
 
-// A record: the sample's own layout, then its row.
 RowState Filler::spill(Slot slot, uint32_t row, const FlatSample& sample) {
   const std::vector<std::byte> bytes = RowLayout::encode(sample, fetcher_.leaf_paths());
-  const RowLayout layout(bytes.data());
-  const auto data = layout.rows_bytes(1);
-  const auto record = data ? slot.allocate(bytes.size() + *data) : std::nullopt;
-  if (record) {
-    std::memcpy(slot.at(*record), bytes.data(), bytes.size());
-    RowWriter writer(layout, slot, slot.at(*record + bytes.size()), 1);
-    if (writer.matches(sample) && writer.write(sample, 0)) {
-      slot.records()[row] = *record;
-      return RowState::kSpilled;
-    }
+  if (const auto record = store_record(slot, bytes, sample)) {
+    slot.records()[row] = *record;
+    return RowState::kSpilled;
   }
+  const RowLayout layout(bytes.data());
   const auto all = layout.rows_bytes(slot.num_samples());
   const uint64_t open = slot.header().open_used;
   throw std::length_error("stoker: " + describe_too_large(slot, all ? std::max(*all, open) : all));

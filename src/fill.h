@@ -15,14 +15,16 @@
 #include "randomness.h"
 #include "row_writer.h"
 #include "slot.h"
+#include "stream_reader.h"
 
 namespace stoker::detail {
 
 class Filler {
  public:
-  // `worker_id` is absent in the program's own process.
-  Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_workers)
-      : fetcher_(fetcher), worker_id_(worker_id), num_workers_(num_workers) {}
+  // `worker_id` is absent in the program's own process. Of a stream, `shard` has each worker take
+  // its share.
+  Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_workers,
+         bool shard = false);
 
   // Where the program's own randomness begins and ends to be set aside.
   void enter() { random_.enter(); }
@@ -40,6 +42,10 @@ class Filler {
                       : slot.main(generation);
   }
 
+  // Of a batch whose rows are all done, by the process that completes it: makes it one. Returns its
+  // status, see collate.h.
+  SlotStatus complete(Slot slot);
+
   // The exception of the last row that failed, for a caller in the program's own process.
   std::exception_ptr take_error() { return std::exchange(error_, nullptr); }
 
@@ -53,10 +59,14 @@ class Filler {
   void own(Slot slot, Hand me, RowRange rows);
   bool fill_one_by_one(Slot slot, Progress& progress);
   bool fill_whole(Slot slot, Progress& progress);
+  bool fill_from_stream(Slot slot, Progress& progress);
+  void open_stream(Slot slot);
+  bool run(Slot slot, Progress& progress);
   void begin(uint32_t row, Progress& progress) const;
-  void prepare(Slot slot, uint32_t row);
+  void prepare(Slot slot, uint64_t position);
   RowState store(Slot slot, uint32_t row, const FlatSample& sample);
   RowState fail(Slot slot, uint32_t row, std::optional<size_t> index);
+  uint64_t keep_error(Slot slot, std::optional<size_t> index);
   RowWriter* writer(Slot slot, const FlatSample& sample);
   std::optional<uint64_t> fix_layout(Slot slot, const FlatSample& sample);
   LayoutState write_layout(Slot slot, const FlatSample& sample);
@@ -66,6 +76,8 @@ class Filler {
   std::optional<int64_t> worker_id_;
   int64_t num_workers_;
   SampleRandomness random_;
+  StreamReader stream_;
+  std::optional<int64_t> epoch_;     // that the dataset was told
   std::optional<RowWriter> writer_;  // of the batch being filled, once its layout is fixed
   std::exception_ptr error_;
   std::vector<OwnRow> mine_;

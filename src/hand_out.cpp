@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <cstring>
+#include <optional>
 
 #include "row_layout.h"
 
@@ -21,9 +22,10 @@ std::vector<std::string> copy_strings(Slot slot, const std::byte* rows, size_t n
   return strings;
 }
 
-at::Tensor wrap(std::byte* rows, at::IntArrayRef sizes, int64_t n, at::ScalarType dtype,
-                Lease& lease) {
-  c10::SmallVector<int64_t, 6> batch_sizes{n};
+at::Tensor wrap(std::byte* rows, at::IntArrayRef sizes, std::optional<int64_t> n,
+                at::ScalarType dtype, Lease& lease) {
+  c10::SmallVector<int64_t, 6> batch_sizes;
+  if (n) batch_sizes.push_back(*n);
   batch_sizes.append(sizes.begin(), sizes.end());
   lease.add();
   return at::for_blob(rows, batch_sizes)
@@ -34,11 +36,13 @@ at::Tensor wrap(std::byte* rows, at::IntArrayRef sizes, int64_t n, at::ScalarTyp
 
 }  // namespace
 
-void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& batch) {
+void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& batch, bool single) {
   const Slot slot = pool->control().slot(id);
   const SlotHeader& header = slot.header();
   const RowLayout layout(slot.at(header.result_layout));
-  const uint64_t n = slot.num_samples();
+  // A collated batch is one row; of a stream, fewer samples may have come than there are rows.
+  const uint64_t n = single ? 1 : slot.num_samples();
+  const uint64_t fetched = single ? 1 : header.fetched;
   auto* lease = new Lease(pool, id);
   // Whatever happens below, this count of the lease ends, and with it, if need be, the lease.
   const std::unique_ptr<Lease, decltype(&Lease::release)> mine(
@@ -48,9 +52,10 @@ void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& b
   for (const RowLayout::Leaf& leaf : layout.leaves()) {
     auto& out = batch.leaves.emplace_back();
     if (leaf.kind == FlatSample::Kind::kString) {
-      out.strings = copy_strings(slot, rows, n);
+      out.strings = copy_strings(slot, rows, fetched);
     } else {
-      out.tensor = wrap(rows, layout.sizes(leaf), static_cast<int64_t>(n), leaf.dtype, *lease);
+      const auto size = single ? std::nullopt : std::optional(static_cast<int64_t>(fetched));
+      out.tensor = wrap(rows, layout.sizes(leaf), size, leaf.dtype, *lease);
     }
     rows += align64(leaf.row_bytes * n);
   }

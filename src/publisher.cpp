@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "publisher.h"
 
+#include <climits>
+
 #include "futex.h"
 
 namespace stoker::detail {
@@ -18,7 +20,10 @@ void Publisher::publish_more() {
     Control& control = pool_->control();
     arrivals_.add({control.published(), *id});
     control.publish(*id);
-    if (control.has_sleepers()) futex_wake(control.published_word(), 1);
+    if (!control.has_sleepers()) continue;
+    // The one worker that may claim it cannot be woken alone.
+    const bool any = slot(*id).origin().worker == Origin::kAnyWorker;
+    futex_wake(control.published_word(), any ? 1 : INT_MAX);
   }
 }
 
@@ -26,8 +31,11 @@ std::optional<uint32_t> Publisher::open_next() {
   if (!draw()) return std::nullopt;
   const auto id = pool_->acquire(pending_->indices.size());
   if (!id) return std::nullopt;
-  slot(*id).publish(pending_->indices, pool_->control().published(), plan_.seed(),
-                    pending_->position);
+  const Slot s = slot(*id);
+  s.publish(pending_->indices, pool_->control().published(),
+            {plan_.epoch(), plan_.seed(), pending_->position,
+             pending_->worker.value_or(Origin::kAnyWorker)});
+  if (!pending_->stream_state.empty()) s.header().stream_start = s.put_text(pending_->stream_state);
   pending_.reset();
   return id;
 }

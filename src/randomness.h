@@ -90,6 +90,13 @@ class Watched {
       source_.arm();
     }
   }
+  // Seeds each sample from now on.
+  void always() { mode_ = Mode::kDrawing; }
+  // Between these two something else than a sample draws, and is no surprise.
+  void begin_other(uint64_t seed) { source_.seed(seed); }
+  void end_other() {
+    if (mode_ == Mode::kQuiet) source_.arm();
+  }
   // True if samples since the last call drew although nothing was seeded.
   bool surprised() {
     if (mode_ != Mode::kQuiet || !source_.drawn()) return false;
@@ -125,6 +132,18 @@ class SampleRandomness {
   void after() {
     torch_.after();
     libc_.after();
+  }
+  void always() {
+    torch_.always();
+    libc_.always();
+  }
+  void begin_other(uint64_t seed) {
+    torch_.begin_other(seed);
+    libc_.begin_other(seed);
+  }
+  void end_other() {
+    torch_.end_other();
+    libc_.end_other();
   }
   // Call after a few samples: whether they must be fetched again.
   bool surprised() {

@@ -121,22 +121,6 @@ std::string_view RowLayout::structure() const {
   return {inside<char>(bytes_, header().structure_at), header().structure_bytes};
 }
 
-bool RowLayout::matches(const FlatSample& sample) const {
-  const auto mine = leaves();
-  if (mine.size() != sample.leaves().size() || structure() != sample.structure()) return false;
-  for (size_t i = 0; i < mine.size(); ++i) {
-    const FlatSample::Leaf& leaf = sample.leaves()[i];
-    if (leaf.kind != mine[i].kind) return false;
-    if (leaf.kind == Kind::kNumber && leaf.dtype != mine[i].dtype) return false;
-    if (leaf.kind == Kind::kTensor &&
-        !(is_plain(*leaf.tensor) && leaf.tensor->scalar_type() == mine[i].dtype &&
-          leaf.tensor->sizes() == sizes(mine[i]))) {
-      return false;
-    }
-  }
-  return true;
-}
-
 bool RowLayout::operator==(const RowLayout& other) const {
   const auto mine = leaves();
   const auto theirs = other.leaves();

@@ -53,8 +53,6 @@ class RowLayout {
   std::string_view path(const Leaf& leaf) const;
   std::string_view structure() const;
 
-  // Whether the sample's rows are those of this layout.
-  bool matches(const FlatSample& sample) const;
   // The same leaves and structure; whatever their names.
   bool operator==(const RowLayout& other) const;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "slot.h"
 
+#include <cstring>
+
 namespace stoker::detail {
 
 static_assert(sizeof(SlotHeader) <= Slot::kPage);
@@ -56,16 +58,36 @@ std::optional<uint64_t> Slot::allocate_for_failure(uint64_t size) const {
   return bytes_ - kFailureBytes + *begin;
 }
 
-void Slot::publish(std::span<const int64_t> indices, uint32_t generation, uint64_t epoch_seed,
-                   uint64_t first_position) const {
+uint64_t Slot::put_text(std::string_view text) const {
+  const uint64_t size = text.size();
+  const auto offset = allocate(sizeof size + size);
+  if (!offset) return 0;
+  std::memcpy(at(*offset), &size, sizeof size);
+  std::memcpy(at(*offset + sizeof size), text.data(), size);
+  return *offset;
+}
+
+std::string Slot::text(uint64_t offset) const {
+  if (offset == 0) return {};
+  uint64_t size = 0;
+  std::memcpy(&size, at(offset), sizeof size);
+  return {reinterpret_cast<const char*>(at(offset + sizeof size)), size};
+}
+
+void Slot::publish(std::span<const int64_t> indices, uint32_t generation,
+                   const Origin& origin) const {
   SlotHeader& h = header();
   // First nothing can be claimed any more: a worker that read the old ticket and reads the new
   // number of samples must fail. This store comes before that release, which pairs with the
   // acquire in Control::claim, whose compare-exchange then finds it.
   h.ticket.store(h.ticket.load(std::memory_order_relaxed) | kNoRow, std::memory_order_relaxed);
   h.num_samples.store(static_cast<uint32_t>(indices.size()), std::memory_order_release);
-  h.epoch_seed = epoch_seed;
-  h.first_position = first_position;
+  h.worker.store(origin.worker, std::memory_order_relaxed);
+  h.epoch = origin.epoch;
+  h.epoch_seed = origin.epoch_seed;
+  h.first_position = origin.first_position;
+  h.fetched = static_cast<uint32_t>(indices.size());
+  h.stream_start = h.stream_state = 0;
   for (size_t i = 0; i < indices.size(); ++i) {
     this->indices()[i] = static_cast<size_t>(indices[i]);
     row_word(i).store(pending(generation), std::memory_order_relaxed);
@@ -96,6 +118,11 @@ std::optional<uint64_t> Slot::fixed_layout() const {
     default:
       return std::nullopt;
   }
+}
+
+Origin Slot::origin() const {
+  const SlotHeader& h = header();
+  return {h.epoch, h.epoch_seed, h.first_position, h.worker.load(std::memory_order_relaxed)};
 }
 
 RowState Slot::state(uint64_t row) const {

@@ -25,6 +25,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 
 namespace stoker::detail {
 
@@ -47,8 +49,11 @@ struct SlotHeader {
   // Main only writes these, before the ticket that publishes them. A worker that slept may read
   // this one while it changes; its claim then fails, see Slot::publish.
   std::atomic<uint32_t> num_samples{0};
+  // The only worker that may claim its rows, or kAnyWorker.
+  std::atomic<uint32_t> worker{0};
+  int64_t epoch = 0;
   uint64_t epoch_seed = 0;
-  uint64_t first_position = 0;  // of row 0, in the epoch
+  uint64_t first_position = 0;  // of row 0, in the epoch; of a stream, in that worker's part of it
   uint64_t budget = 0;          // bytes that its rows, and its open end, may take; 0 is no limit
 
   // generation << 32 | next row. Main's release store (publish) pairs with the acquire in claim.
@@ -66,6 +71,12 @@ struct SlotHeader {
 
   // The completer's release pairs with main's acquire.
   std::atomic<SlotStatus> status{SlotStatus::kReady};
+  // Of a stream: where a text lies that tells where it starts; main writes it. 0 if there is none.
+  uint64_t stream_start = 0;
+  // .. how many samples came, at most num_samples, and where a text lies that tells where it is
+  // after them; the worker of the batch writes these.
+  uint32_t fetched = 0;
+  uint64_t stream_state = 0;
   // Written by the completer before the status.
   uint64_t finish_stamp = 0;   // order of completion, for in_order = false
   uint64_t result_layout = 0;  // offset of the layout of the batch
@@ -82,6 +93,16 @@ struct RowRange {
 struct Hand {
   uint32_t generation;
   uint32_t owner;
+};
+
+// Where a batch comes from.
+struct Origin {
+  static constexpr uint32_t kAnyWorker = ~uint32_t{0};
+
+  int64_t epoch = 0;
+  uint64_t epoch_seed = 0;
+  uint64_t first_position = 0;
+  uint32_t worker = kAnyWorker;
 };
 
 class Slot {
@@ -108,6 +129,8 @@ class Slot {
   }
   uint64_t* records() const { return reinterpret_cast<uint64_t*>(indices() + num_samples()); }
   RowState state(uint64_t row) const;
+  // Of the batch that the caller works on.
+  Origin origin() const;
   // For whoever keeps the slot from being published again.
   uint32_t generation() const {
     return static_cast<uint32_t>(header().ticket.load(std::memory_order_relaxed) >> 32);
@@ -131,9 +154,12 @@ class Slot {
   std::optional<uint64_t> allocate_for_failure(uint64_t size) const;
   uint64_t open_capacity() const { return within_budget(bytes_ - bytes_ / 2 - kFailureBytes); }
 
+  // A text in the open end; 0 if there is no room. Any process.
+  uint64_t put_text(std::string_view text) const;
+  std::string text(uint64_t offset) const;
+
   // Main only. Opens the slot for a batch of these indices.
-  void publish(std::span<const int64_t> indices, uint32_t generation, uint64_t epoch_seed,
-               uint64_t first_position) const;
+  void publish(std::span<const int64_t> indices, uint32_t generation, const Origin& origin) const;
   // Whether a slot of this size has room for the bookkeeping of n samples.
   static bool has_room(uint64_t bytes, uint64_t num_samples);
 

@@ -206,7 +206,7 @@ class Watch {
   }
 
   void wake_main() {
-    control_.events_word().fetch_add(1, std::memory_order_release);
+    control_.raise_event();
     futex_wake(control_.events_word(), INT_MAX);
   }
 

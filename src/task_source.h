@@ -7,15 +7,25 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace stoker::detail {
 
 // One batch to make.
 struct Task {
-  std::vector<int64_t> indices;                   // of its samples
-  uint64_t position = 0;                          // of the first of them in the epoch
-  std::optional<uint32_t> worker = std::nullopt;  // who alone can make it
+  std::vector<int64_t> indices;  // of its samples; of a stream, their numbers in it
+  uint64_t position = 0;         // of the first of them, in the epoch or in the stream
+  std::optional<uint32_t> worker = std::nullopt;  // whose stream it is
+  std::string stream_state = {};                  // for a worker that begins with this batch
+};
+
+// A batch that was handed out.
+struct Delivery {
+  uint64_t position = 0;
+  uint64_t samples = 0;
+  std::optional<uint32_t> worker = std::nullopt;
+  std::string stream_state = {};  // after it, if the stream tells
 };
 
 // Main process only.
@@ -25,10 +35,12 @@ class TaskSource {
 
   // Begins an epoch.
   virtual void reset() = 0;
-  // The next batch; nothing at the end of the epoch. Throws what the sampler throws.
+  // The next batch that was not delivered; nothing at the end of the epoch, or as far as is known
+  // so far. Throws what the sampler throws.
   virtual std::optional<Task> next() = 0;
-  // Leaves out that many batches with that many samples, which are the next ones.
-  virtual void skip(int64_t batches, uint64_t samples) = 0;
+  virtual void deliver(const Delivery& delivery) = 0;
+  // This worker's stream has no more.
+  virtual void end_stream(uint32_t worker) = 0;
 
   // Batches per epoch, where that is known.
   virtual std::optional<int64_t> batches_per_epoch() const = 0;
@@ -36,6 +48,9 @@ class TaskSource {
   // What later epochs depend on; between epochs.
   virtual StateDict state_dict() const = 0;
   virtual void load_state_dict(const StateDict& state) = 0;
+  // What was delivered of this epoch; after `reset`, leaves that out.
+  virtual StateDict place() const = 0;
+  virtual void resume(const StateDict& place) = 0;
 };
 
 }  // namespace stoker::detail

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <iostream>
 
-#include "collate.h"
 #include "failure.h"
 #include "fill.h"
 #include "futex.h"
@@ -49,7 +48,7 @@ class Worker {
         control_(*job.control),
         id_(id),
         me_(control_.worker(id)),
-        filler_(*job.fetcher, id, control_.num_workers()) {
+        filler_(*job.fetcher, id, control_.num_workers(), job.shard) {
     if (job.timed) filler_.set_timed();
   }
 
@@ -67,7 +66,7 @@ class Worker {
     }
     me_.state.store(WorkerState::kInitFailed, std::memory_order_release);
     control_.troubles().fetch_add(1, std::memory_order_release);
-    control_.events_word().fetch_add(1, std::memory_order_release);
+    control_.raise_event();
     futex_wake(control_.events_word(), 1);
     return false;
   }
@@ -77,7 +76,9 @@ class Worker {
   void take_over() {
     control_.for_each_open([this](const Claim& batch) {
       const Slot slot = control_.slot(batch.slot);
-      me_.claim.store(uint64_t{batch.slot} << 32 | batch.sequence, std::memory_order_release);
+      const uint32_t worker = slot.origin().worker;
+      if (worker != Origin::kAnyWorker && worker != id_) return;
+      me_.work_on(batch.slot, batch.sequence);
       const Hand me = filler_.hand(slot, batch.sequence);
       const uint32_t finished = filler_.fill(slot, batch.sequence, batch.rows, me_.progress);
       const bool last = finished > 0 ? slot.finish(me, finished) : slot.take_completion(me);
@@ -103,7 +104,7 @@ class Worker {
  private:
   // Enough rows to make the claim itself cheap, few enough that the others get their share.
   uint32_t rows_at_once(uint32_t rest) const {
-    if (job_.fetcher->whole_batches()) return rest;
+    if (job_.fetcher->whole_batches() || job_.fetcher->is_stream()) return rest;
     constexpr double kClaimNanoseconds = 100'000;
     if (sample_ns_ <= 0) return 1;
     return static_cast<uint32_t>(std::clamp<double>(kClaimNanoseconds / sample_ns_, 1, rest));
@@ -123,7 +124,7 @@ class Worker {
 
   void complete(const Claim& batch) {
     const Slot slot = control_.slot(batch.slot);
-    const SlotStatus status = collate(slot, id_);
+    const SlotStatus status = filler_.complete(slot);
     if (control_.complete(slot, batch.sequence, status)) futex_wake(control_.events_word(), 1);
   }
 

@@ -17,6 +17,7 @@ struct WorkerJob {
   Fetcher* fetcher;
   std::function<void(int64_t)> init_fn;
   bool timed = false;  // the supervisor wants to know since when a sample is being fetched
+  bool shard = false;  // of a stream, each worker takes its share
 };
 
 // Worker only. `replacement`: of a worker that died; first takes over what that one left. Ends the

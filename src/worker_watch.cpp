@@ -13,12 +13,14 @@ bool works_on(const WorkerRecord& worker, const InFlight& batch) {
   return claim != WorkerRecord::kIdle && static_cast<uint32_t>(claim) == batch.sequence;
 }
 
-// The unfinished batch that this worker was working on.
+// The first unfinished batch that this worker was working on, or that it alone could make.
 std::optional<InFlight> lost_batch(Control& control, const WorkerRecord& worker,
                                    const std::deque<InFlight>& in_flight) {
   for (const InFlight& batch : in_flight) {
-    const auto status = control.slot(batch.slot).header().status.load(std::memory_order_acquire);
-    if (works_on(worker, batch) && status == SlotStatus::kOpen) return batch;
+    const SlotHeader& header = control.slot(batch.slot).header();
+    if (header.status.load(std::memory_order_acquire) != SlotStatus::kOpen) continue;
+    const bool its_own = header.worker.load(std::memory_order_relaxed) == worker.id;
+    if (its_own || works_on(worker, batch)) return batch;
   }
   return std::nullopt;
 }

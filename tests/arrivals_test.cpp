@@ -26,7 +26,7 @@ class ArrivalsTest : public testing::Test {
   InFlight publish() {
     const uint32_t sequence = control_.published();
     const InFlight batch{sequence, sequence % kSlots};
-    control_.slot(batch.slot).publish(std::vector<int64_t>{0}, sequence, 0, 0);
+    control_.slot(batch.slot).publish(std::vector<int64_t>{0}, sequence, {});
     control_.publish(batch.slot);
     arrivals_.add(batch);
     return batch;

@@ -50,7 +50,7 @@ TEST(CollateTest, SpilledSamplesAreCopiedToTheirRows) {
   slot.header().layout_state = LayoutState::kNone;
   EXPECT_TRUE(worker.work(slot, {2, 1}));
   EXPECT_EQ(slot.state(2), RowState::kInRows);
-  ASSERT_EQ(collate(slot, 0), kReady);
+  ASSERT_EQ(collate(slot, fetcher, 0), kReady);
   EXPECT_EQ(slot.header().result_rows, slot.rows_begin());
   EXPECT_THAT(column<int>(slot, 0), ElementsAre(7, 7, 8, 8, 9, 9));
   EXPECT_THAT(strings(slot, 1), ElementsAre("7", "8", "9"));
@@ -95,7 +95,7 @@ TEST(CollateTest, TheKeptLayoutServesAMixOfKeptAndSpilledRows) {
   worker.work(slot, {1, 1});
   EXPECT_EQ(slot.header().layout_state, LayoutState::kFixedKept);
   worker.work(slot, {0, 1});
-  ASSERT_EQ(collate(slot, 0), kReady);
+  ASSERT_EQ(collate(slot, fetcher, 0), kReady);
   EXPECT_THAT(column<int64_t>(slot, 0), ElementsAre(3, 4));
 }
 
@@ -178,7 +178,7 @@ TEST(CollateTest, TheLowestRowThatFailedIsTold) {
     memory.claim(5);  // five workers, a row each
     HandWorker worker(fetcher);
     for (const uint32_t row : order) worker.work(slot, {row, 1});
-    ASSERT_EQ(collate(slot, 0), kFailed);
+    ASSERT_EQ(collate(slot, fetcher, 0), kFailed);
     EXPECT_EQ(failure_of(slot).text, "odd 21");
     EXPECT_EQ(failure_of(slot).index, 21u);
   }
@@ -201,7 +201,7 @@ TEST(CollateTest, ACancelledBatchIsNeverAFailure) {
   const Slot slot = memory.publish({20, 21});
   HandWorker(fetcher).work(slot, memory.claim(1));
   slot.header().cancelled = 1;
-  EXPECT_EQ(collate(slot, 0), kReady);
+  EXPECT_EQ(collate(slot, fetcher, 0), kReady);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ class ControlBlockTest : public testing::Test {
 
   void publish(uint32_t slot, int64_t samples) {
     std::vector<int64_t> indices(static_cast<size_t>(samples), 0);
-    control_.slot(slot).publish(indices, control_.published(), 0, 0);
+    control_.slot(slot).publish(indices, control_.published(), {});
     control_.publish(slot);
   }
   std::optional<Claim> claim(uint32_t at_most, uint32_t worker = 0) {

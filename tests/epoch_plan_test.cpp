@@ -36,7 +36,7 @@ struct Plan {
         plan.finish();
         break;
       }
-      plan.deliver(task->position, task->indices.size());
+      plan.source().deliver({task->position, task->indices.size()});
       all.push_back(std::move(task->indices));
     }
     return all;
@@ -137,10 +137,10 @@ TEST(EpochPlanTest, ALoadedEpochOfWhichNothingIsLeftIsFollowedByTheNext) {
   plan.plan.begin();
   const auto all = plan.deliver(4);
   const StateDict last = plan.plan.state_dict();
-  EXPECT_EQ(last.integer("batches"), 4);
+  EXPECT_EQ(last.integer("place.batches"), 4);
   EXPECT_THAT(plan.deliver(1), testing::IsEmpty());
   const StateDict finished = plan.plan.state_dict();
-  EXPECT_EQ(finished.integer("batches"), 0);
+  EXPECT_FALSE(finished.contains("place.batches"));
   const auto next = plan.epoch();
   for (const StateDict& state : {last, finished}) {
     at::manual_seed(99);
@@ -154,7 +154,7 @@ TEST(EpochPlanTest, ALoadedEpochOfWhichNothingIsLeftIsFollowedByTheNext) {
 TEST(EpochPlanTest, BatchesThatCameBeforeTheirTurnAreNotMadeAgain) {
   Plan plan({.batch_size = 2}, 8);
   plan.plan.begin();
-  plan.plan.deliver(4, 2);
+  plan.plan.source().deliver({4, 2});
   Plan other({.batch_size = 2}, 8);
   other.plan.load_state_dict(plan.plan.state_dict());
   EXPECT_THAT(other.epoch(), ElementsAre(Numbers{0, 1}, Numbers{2, 3}, Numbers{6, 7}));

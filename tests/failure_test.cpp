@@ -129,7 +129,8 @@ TEST_F(FullSlotTest, TheLowestFailureIsNotReplacedByALaterOne) {
   fail(1);
   fail(2);
   EXPECT_TRUE(settle_rows(slot_, {0, 1}));
-  ASSERT_EQ(collate(slot_, 0), SlotStatus::kFailed);
+  MapFetcher fetcher(Counting{1});
+  ASSERT_EQ(collate(slot_, fetcher, 0), SlotStatus::kFailed);
   EXPECT_EQ(failure_of(slot_).index, 11u);
   EXPECT_EQ(failure_of(slot_).text, "row 1");
 }

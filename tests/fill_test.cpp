@@ -125,7 +125,7 @@ TEST(FillTest, ACancelledBatchIsNotRun) {
   slot.header().cancelled = 1;
   EXPECT_TRUE(HandWorker(fetcher).work(slot, {0, 2}));
   EXPECT_EQ(runs, 0);
-  EXPECT_EQ(collate(slot, 0), SlotStatus::kReady);
+  EXPECT_EQ(collate(slot, fetcher, 0), SlotStatus::kReady);
 }
 
 TEST(FillTest, ABatchCancelledInTheMiddleStopsThere) {

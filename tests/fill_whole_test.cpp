@@ -90,7 +90,7 @@ Numbers filled(HandWorker& worker, HeapSlot& memory, const Numbers& indices, uin
   worker.filler().enter();
   worker.work(slot, {0, static_cast<uint32_t>(indices.size())});
   worker.filler().leave();
-  EXPECT_EQ(collate(slot, 0), SlotStatus::kReady);
+  EXPECT_EQ(worker.filler().complete(slot), SlotStatus::kReady);
   return column<int64_t>(slot, 0);
 }
 

@@ -27,7 +27,7 @@ class HandOutTest : public testing::Test {
     batch_.clear();
     id_ = pool_->acquire(indices.size()).value();
     const Slot slot = pool_->control().slot(id_);
-    slot.publish(indices, generation_++, 0, 0);
+    slot.publish(indices, generation_++, {});
     MapFetcher fetcher(Made(1000, make));
     ASSERT_EQ(fill_and_collate(slot, fetcher), SlotStatus::kReady);
     hand_out(pool_, id_, batch_);
@@ -40,7 +40,8 @@ class HandOutTest : public testing::Test {
     return next == id_;
   }
 
-  std::shared_ptr<SlotPool> pool_ = std::make_shared<SlotPool>(0, InFlightLimit{1, 1}, uint64_t{1} << 40);
+  std::shared_ptr<SlotPool> pool_ =
+      std::make_shared<SlotPool>(0, InFlightLimit{1, 1}, uint64_t{1} << 40);
   BatchLeaves batch_;
   uint32_t id_ = 0;
   uint32_t generation_ = 0;

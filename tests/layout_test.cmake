@@ -3,12 +3,12 @@
 #   cmake -DROOT=<checkout> -P layout_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(tier0 control failure generator_state memory_budget place row_layout row_writer slot state_dict
+set(tier0 control failure generator_state memory_budget place record row_layout row_writer slot state_dict
   stats stream_copy task_source)
 set(tier1 available_memory futex region)
-set(tier2 arrivals batch_source checked_options collate epoch_plan fill hand_out publisher randomness sampler seed
-  slot_pool
-  supervisor worker worker_context worker_loop worker_report worker_watch)
+set(tier2 arrivals batch_source checked_options collate epoch_plan fill hand_out pad_collate
+  publisher randomness sampler seed slot_pool stream_reader stream_source supervisor worker
+  worker_context worker_loop worker_report worker_watch)
 set(tier3 core)
 
 function(tier_of name out)

@@ -8,7 +8,6 @@
 #include <tuple>
 #include <vector>
 
-#include "row_writer.h"
 #include "slot_memory.h"
 
 namespace stoker::detail {
@@ -48,9 +47,9 @@ using Sample = std::tuple<at::Tensor, int32_t, std::vector<float>>;
 bool matches(const Sample& sample) {
   const auto bytes = encoded(Sample(at::zeros({2}), 1, {0, 0}));
   const auto other = encoded(sample);
-  const bool matches = RowLayout(bytes.data()).matches(flat(sample));
-  EXPECT_EQ(RowLayout(bytes.data()) == RowLayout(other.data()), matches);
-  return matches;
+  const bool found = matches(RowLayout(bytes.data()), flat(sample));
+  EXPECT_EQ(RowLayout(bytes.data()) == RowLayout(other.data()), found);
+  return found;
 }
 
 TEST(RowLayoutTest, MatchesWhateverTheValues) {
@@ -73,7 +72,7 @@ TEST(RowLayoutTest, MatchesNoSampleThatNoBatchCanHold) {
   for (const at::Tensor& bad :
        {at::Tensor(), at::zeros({2}, at::kMeta), at::zeros({2}).to_sparse()}) {
     const Sample sample(bad, 1, {0, 0});
-    EXPECT_FALSE(RowLayout(bytes.data()).matches(flat(sample)));
+    EXPECT_FALSE(matches(RowLayout(bytes.data()), flat(sample)));
   }
 }
 
@@ -82,8 +81,8 @@ TEST(RowLayoutTest, MatchesOnlyTheSameKeys) {
   const Map sample{{"a", 1}, {"b", 2}};
   const Map other{{"a", 1}, {"c", 2}};
   const auto bytes = encoded(sample);
-  EXPECT_TRUE(RowLayout(bytes.data()).matches(flat(Map{{"a", 3}, {"b", 4}})));
-  EXPECT_FALSE(RowLayout(bytes.data()).matches(flat(other)));
+  EXPECT_TRUE(matches(RowLayout(bytes.data()), flat(Map{{"a", 3}, {"b", 4}})));
+  EXPECT_FALSE(matches(RowLayout(bytes.data()), flat(other)));
 }
 
 TEST(RowLayoutTest, RowsOfEachLeafAreOneAlignedBlock) {

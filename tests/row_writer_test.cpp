@@ -19,7 +19,7 @@ at::Tensor through_a_row(const at::Tensor& tensor) {
   const RowLayout layout(bytes.data());
   HeapSlot memory(Slot::kMinBytes + 2 * (layout.rows_bytes(3).value() & ~(Slot::kPage - 1)));
   const Slot slot = memory.publish({0, 1, 2});
-  EXPECT_TRUE(layout.matches(flat(tensor)));
+  EXPECT_TRUE(matches(layout, flat(tensor)));
   const at::Tensor zeros = at::zeros(tensor.sizes(), tensor.scalar_type());
   std::byte* rows = slot.at(slot.rows_begin());
   RowWriter writer(layout, slot, rows, 3);
@@ -131,8 +131,8 @@ TEST(RowWriterTest, MatchesWhatItsLayoutMatchesInAnyOrder) {
   RowWriter writer(layout, slot, slot.at(slot.rows_begin()), 1);
   for (size_t i = 0; i < tensors.size(); ++i) {
     for (size_t k = 0; k < tensors.size(); ++k) {
-      EXPECT_EQ(writer.matches(flat(tensors[i])), layout.matches(flat(tensors[i]))) << i;
-      EXPECT_EQ(writer.matches(flat(tensors[k])), layout.matches(flat(tensors[k]))) << k;
+      EXPECT_EQ(writer.matches(flat(tensors[i])), matches(layout, flat(tensors[i]))) << i;
+      EXPECT_EQ(writer.matches(flat(tensors[k])), matches(layout, flat(tensors[k]))) << k;
     }
   }
 }

@@ -82,7 +82,7 @@ class WorkerThread {
     if (control_.has_sleepers()) futex_wake(control_.published_word(), 1);
     const Hand hand = filler_.hand(slot, claim.sequence);
     if (!slot.finish(hand, filler_.fill(slot, claim.sequence, claim.rows, me.progress))) return;
-    const SlotStatus status = collate(slot, id_);
+    const SlotStatus status = filler_.complete(slot);
     if (control_.complete(slot, claim.sequence, status)) futex_wake(control_.events_word(), 1);
   }
   void sleep(uint32_t seen) {
@@ -133,7 +133,7 @@ class SlotLifeTest : public testing::TestWithParam<uint32_t> {
     std::vector<int64_t> indices(batch % 3 == 0 ? 2 : n);
     std::iota(indices.begin(), indices.end(), batch * kStride);
     in_flight_.push_back({batch, control_.published(), id});
-    control_.slot(id).publish(indices, control_.published(), 1, 0);
+    control_.slot(id).publish(indices, control_.published(), {.epoch_seed = 1});
     control_.publish(id);
     if (control_.has_sleepers()) futex_wake(control_.published_word(), 1);
   }
@@ -222,7 +222,7 @@ TEST(SlotReuseTest, EachRowIsClaimedAndEachBatchCompletedOnce) {
   const Slot slot = control.slot(0);
   const auto rows_of = [](uint32_t sequence) { return 1 + sequence % 2; };
   const auto publish_next = [&] {
-    slot.publish(Numbers(rows_of(control.published())), control.published(), 0, 0);
+    slot.publish(Numbers(rows_of(control.published())), control.published(), {});
     control.publish(0);
   };
   std::atomic<uint32_t> no_such_row{0}, completed_twice{0};

@@ -24,6 +24,7 @@
 #include "failure.h"
 #include "fill.h"
 #include "row_layout.h"
+#include "row_writer.h"
 #include "slot.h"
 
 namespace stoker::detail {
@@ -76,7 +77,8 @@ class HeapSlot {
 
   Slot slot() { return control().slot(0); }
   Slot publish(const std::vector<int64_t>& indices, uint64_t epoch_seed = 0, uint64_t first = 0) {
-    slot().publish(indices, control().published(), epoch_seed, first);
+    slot().publish(indices, control().published(),
+                   {.epoch_seed = epoch_seed, .first_position = first});
     control().publish(0);
     return slot();
   }
@@ -129,9 +131,15 @@ inline void cancel_rest(Slot slot) {
 }
 
 // All rows at once, and the end of the batch.
+// Whether a writer that has seen no other sample finds that this one's row is one of the layout's.
+inline bool matches(const RowLayout& layout, const FlatSample& sample) {
+  HeapSlot memory;
+  return RowWriter(layout, memory.slot(), memory.slot().at(0), 1).matches(sample);
+}
+
 inline SlotStatus fill_and_collate(Slot slot, Fetcher& fetcher) {
   HandWorker(fetcher).work(slot, {0, static_cast<uint32_t>(slot.num_samples())});
-  return collate(slot, 0);
+  return collate(slot, fetcher, 0);
 }
 
 template <class Sample>

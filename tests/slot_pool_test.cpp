@@ -134,7 +134,7 @@ TEST(SlotPoolTest, FreeSlotsLoseTheirPagesBeforeABatchHasToWait) {
   };
   const auto take = [&] {
     const uint32_t id = pool->acquire(10).value();
-    pool->control().slot(id).publish(std::vector<int64_t>(10), 0, 0, 0);
+    pool->control().slot(id).publish(std::vector<int64_t>(10), 0, {});
     first_byte(id) = std::byte{1};
     return id;
   };
@@ -159,7 +159,7 @@ TEST(SlotPoolTest, PagesOfAnUnusuallyLargeBatchAreGivenBack) {
   const auto pool = make_pool(4);
   const uint32_t large = pool->acquire(10).value();
   const Slot slot = pool->control().slot(large);
-  slot.publish(std::vector<int64_t>(10), 0, 0, 0);
+  slot.publish(std::vector<int64_t>(10), 0, {});
   *slot.at(slot.rows_begin()) = std::byte{1};
   pool->learn(large, 1000 * kMegabyte);
   const uint32_t usual = pool->acquire(10).value();

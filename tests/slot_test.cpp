@@ -17,7 +17,7 @@ namespace stoker::detail {
 namespace {
 
 void publish(Control& control, uint32_t slot, const std::vector<int64_t>& indices) {
-  control.slot(slot).publish(indices, control.published(), 0, 0);
+  control.slot(slot).publish(indices, control.published(), {});
   control.publish(slot);
 }
 

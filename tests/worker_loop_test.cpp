@@ -56,7 +56,7 @@ class WorkerLoopTest : public testing::Test {
   uint32_t publish(int64_t count) {
     const uint32_t id = pool_->acquire(static_cast<uint64_t>(count)).value();
     const Slot slot = control().slot(id);
-    slot.publish(up_to(count), control().published(), 7, 0);
+    slot.publish(up_to(count), control().published(), {.epoch_seed = 7});
     if (cancel_) slot.header().cancelled = 1;
     control().publish(id);
     if (control().has_sleepers()) futex_wake(control().published_word(), 1);

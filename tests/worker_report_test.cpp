@@ -29,7 +29,7 @@ class ReportTest : public testing::Test {
     return report_death(3, worker_, index);
   }
 
-  WorkerRecord worker_;
+  WorkerRecord worker_{0};
 };
 
 TEST_F(ReportTest, AnExceptionOfTheDataset) {
@@ -159,8 +159,7 @@ TEST_F(ReportTest, ADeathTellsWhyTheWorkerWasNotReplaced) {
     EXPECT_THAT(death(killed_by(SIGKILL)).what(), EndsWith("and was killed" + end));
   };
   worker_.final = Final::kRestartsSpent;
-  expect_end(
-      "; it was not replaced, since max_restarts others were in this epoch already");
+  expect_end("; it was not replaced, since max_restarts others were in this epoch already");
   worker_.final = Final::kKilledTwice;
   expect_end("; it was not replaced, since the same sample had ended a worker before");
 }

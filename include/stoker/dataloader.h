@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <stoker/collate.h>
 #include <stoker/dataset.h>
 #include <stoker/detail/core.h>
+#include <stoker/detail/fetchers.h>
 #include <stoker/options.h>
 #include <stoker/stats.h>
 #include <stoker/worker.h>
@@ -19,67 +21,8 @@
 
 namespace stoker {
 
-namespace detail {
-
-// The dataset, wrapped for the core.
-template <MapDataset Dataset>
-class MapFetcher final : public Fetcher {
- public:
-  explicit MapFetcher(Dataset dataset) : dataset_(std::move(dataset)) {}
-
-  Dataset& dataset() { return dataset_; }
-
-  std::optional<size_t> size() override {
-    if constexpr (requires { static_cast<size_t>(dataset_.size()); }) {
-      return static_cast<size_t>(dataset_.size());
-    } else {
-      return dataset_.size();  // of torch::data's datasets, an optional
-    }
-  }
-  bool whole_batches() const override { return BatchedDataset<Dataset>; }
-
-  const FlatSample& get(size_t index) override {
-    single_.emplace(dataset_.get(index));
-    return flatten(*single_);
-  }
-  size_t fetch([[maybe_unused]] std::span<const size_t> indices) override {
-    if constexpr (BatchedDataset<Dataset>) {
-      batch_ = dataset_.get_batch(indices);
-    }
-    return batch_.size();
-  }
-  const FlatSample& fetched(size_t i) override { return flatten(batch_.at(i)); }
-  std::vector<std::string> leaf_paths() override {
-    LeafPaths paths;
-    Codec<Sample>::flatten(*last_, paths);
-    return paths.take();
-  }
-  void release() override {
-    single_.reset();
-    batch_.clear();
-  }
-
- private:
-  using Sample = SampleOf<Dataset>;
-
-  const FlatSample& flatten(const Sample& sample) {
-    last_ = &sample;
-    flat_.clear();
-    Codec<Sample>::flatten(sample, flat_);
-    return flat_;
-  }
-
-  Dataset dataset_;
-  std::optional<Sample> single_;
-  std::vector<Sample> batch_;
-  const Sample* last_ = nullptr;
-  FlatSample flat_;
-};
-
-}  // namespace detail
-
 /// Feeds a training loop with batches that worker processes read and collate into shared memory.
-/// The equivalent of Python's `torch.utils.data.DataLoader` for map-style datasets.
+/// The equivalent of Python's `torch.utils.data.DataLoader`, for datasets of both kinds.
 ///
 ///     stoker::DataLoader loader(Faces{"faces/"}, {.batch_size = 64, .shuffle = true,
 ///                                                 .num_workers = 4});
@@ -95,15 +38,19 @@ class MapFetcher final : public Fetcher {
 ///
 /// Thread safety: like Python's, one thread at a time. Process safety: in a forked child of the
 /// program a loader is inert; it must not be iterated there, and may be destroyed.
-template <MapDataset Dataset>
+template <class Dataset, class Collate = DefaultCollate>
+requires MapDataset<Dataset> || IterableDataset<Dataset>
 class DataLoader {
+  using Fetcher = typename detail::FetcherOf<Dataset, Collate>::type;
+
  public:
-  using Sample = SampleOf<Dataset>;
-  using Batch = BatchOf<Sample>;
+  using Sample = typename detail::FetcherOf<Dataset, Collate>::Sample;
+  using Batch = CollatedBatch<Collate, Sample>;
+  static_assert(CollateFunction<Collate, Sample>);
 
   /// Takes the dataset by value (move it in). Throws `std::invalid_argument` for bad options.
-  explicit DataLoader(Dataset dataset, DataLoaderOptions options = {})
-      : DataLoader(std::make_unique<detail::MapFetcher<Dataset>>(std::move(dataset)),
+  explicit DataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate_fn = {})
+      : DataLoader(std::make_unique<Fetcher>(std::move(dataset), std::move(collate_fn)),
                    std::move(options)) {}
 
   /// An input iterator; `*` gives the same batch until `++`. Move-only: one epoch has one consumer.
@@ -147,7 +94,7 @@ class DataLoader {
       const auto core = core_.lock();
       if (!core) throw std::logic_error("stoker: the loader of this iterator is gone");
       if (core->next(epoch_, leaves_)) {
-        batch_.emplace(detail::Codec<Sample>::gather(leaves_));
+        batch_.emplace(Fetcher::gather(leaves_));
       }
       return *this;
     }
@@ -173,8 +120,8 @@ class DataLoader {
   Iterator begin() { return Iterator(core_, core_->begin_epoch()); }
   std::default_sentinel_t end() const { return {}; }
 
-  /// Batches per epoch, as Python's `len(loader)`. Throws `std::logic_error` if the sampler does
-  /// not know.
+  /// Batches per epoch, as Python's `len(loader)`; of a stream, what its dataset's `size()`
+  /// promises. Throws `std::logic_error` if the sampler, or the stream's dataset, does not tell.
   size_t size() const {
     const auto size = core_->size();
     if (!size) throw std::logic_error("stoker: the sampler does not tell its size");
@@ -205,11 +152,11 @@ class DataLoader {
   const LoaderStats& stats() const { return core_->stats(); }
 
  private:
-  DataLoader(std::unique_ptr<detail::MapFetcher<Dataset>> fetcher, DataLoaderOptions options)
+  DataLoader(std::unique_ptr<Fetcher> fetcher, DataLoaderOptions options)
       : fetcher_(fetcher.get()),
         core_(std::make_shared<detail::LoaderCore>(std::move(fetcher), std::move(options))) {}
 
-  detail::MapFetcher<Dataset>* fetcher_;  // owned by core_
+  Fetcher* fetcher_;  // owned by core_
   std::shared_ptr<detail::LoaderCore> core_;
 };
 
@@ -217,5 +164,7 @@ template <class Dataset>
 DataLoader(Dataset) -> DataLoader<Dataset>;
 template <class Dataset>
 DataLoader(Dataset, DataLoaderOptions) -> DataLoader<Dataset>;
+template <class Dataset, class Collate>
+DataLoader(Dataset, DataLoaderOptions, Collate) -> DataLoader<Dataset, Collate>;
 
 }  // namespace stoker

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stoker/sample.h>
+#include <stoker/state_dict.h>
 
 #include <concepts>
 #include <cstddef>
@@ -66,6 +67,34 @@ template <class D>
 concept BatchedDataset = MapDataset<D> && !detail::kInheritsGetBatch<D> &&
                          requires(D & dataset, std::span<const size_t> indices) {
   { dataset.get_batch(indices) } -> std::convertible_to<std::vector<SampleOf<D>>>;
+};
+
+/// A dataset that is a stream: `stream()` returns an object whose `next()` returns a
+/// `std::optional` of a sample, nothing at its end. Compare Python's `IterableDataset`.
+///
+/// `stream()` is called in each worker at the start of each epoch, with the same randomness in all
+/// of them. As in Python each worker has a stream of its own: share the samples among them with
+/// `worker_info()`, or set the `shard` option. The stream may have
+///
+/// - `skip(uint64_t)`, to leave samples out without making them;
+/// - `state_dict()` and `load_state_dict(StateDict)`, so that a loader need not skip all that was
+///   delivered to resume: the place after the last sample that `next` returned.
+template <class D>
+concept IterableDataset = !MapDataset<D> && requires(D & dataset) {
+  { *dataset.stream().next() } -> SampleType;
+};
+
+/// The type of the streams of such a dataset, and of their samples.
+template <IterableDataset D>
+using StreamOf = decltype(std::declval<D&>().stream());
+template <IterableDataset D>
+using StreamSampleOf = std::remove_cvref_t<decltype(*std::declval<D&>().stream().next())>;
+
+/// A stream that can tell where it is.
+template <class S>
+concept StatefulStream = requires(S& stream, const StateDict& state) {
+  { stream.state_dict() } -> std::same_as<StateDict>;
+  stream.load_state_dict(state);
 };
 
 }  // namespace stoker

@@ -71,6 +71,11 @@ struct DataLoaderOptions {
 
   // What Python's loader does not have.
 
+  /// Of a stream (IterableDataset): each worker takes every `num_workers`-th sample of it, so that
+  /// each sample comes once. Without it each worker yields what its stream yields, which must then
+  /// be a share, see `worker_info()`; or each sample comes once per worker, as in Python.
+  bool shard = false;
+
   /// How many workers may be replaced in one epoch. One that dies (killed, crashed, out of memory,
   /// over `sample_timeout`) is then forked anew, and its sample is fetched again: the bytes of the
   /// epoch stay the same. A sample that ends two workers is told as a WorkerError, as is any death

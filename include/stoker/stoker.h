@@ -2,6 +2,7 @@
 #pragma once
 
 /// Everything a training program needs. Compare `torch.utils.data` (Python) and `torch/data.h`.
+#include <stoker/collate.h>
 #include <stoker/dataloader.h>
 #include <stoker/dataset.h>
 #include <stoker/options.h>

@@ -16,6 +16,13 @@
 
 namespace stoker::detail {
 
+/// What a batch is made of its samples.
+enum class BatchForm : uint8_t {
+  kStacked,   ///< all of them, leaf by leaf
+  kSingle,    ///< the only one, as it is
+  kCollated,  ///< what a function of the user's returns
+};
+
 /// A dataset, seen from the compiled core. What it hands out points into samples that it keeps
 /// until `release`.
 class Fetcher {
@@ -25,7 +32,12 @@ class Fetcher {
   /// Main process: the number of samples, where the dataset knows it.
   virtual std::optional<size_t> size() = 0;
   /// Whether whole batches are to be fetched with `fetch` instead of samples with `get`.
-  virtual bool whole_batches() const = 0;
+  virtual bool whole_batches() const { return false; }
+  /// Whether samples come from a stream instead, and have no indices.
+  virtual bool is_stream() const { return false; }
+
+  /// Worker: the epoch that the next samples are of, from 0.
+  virtual void set_epoch(int64_t epoch) = 0;
 
   /// Worker: one sample.
   virtual const FlatSample& get(size_t index) = 0;
@@ -33,6 +45,20 @@ class Fetcher {
   virtual size_t fetch(std::span<const size_t> indices) = 0;
   /// Worker: sample i of those that `fetch` fetched.
   virtual const FlatSample& fetched(size_t i) = 0;
+
+  /// Worker: begins the stream anew; from a state that `stream_state` told, if it is not empty.
+  virtual void open_stream(const std::string& state) = 0;
+  /// Worker: its next sample; null at its end.
+  virtual const FlatSample* next() = 0;
+  /// Worker: leaves out that many samples, or what is left.
+  virtual void skip(uint64_t samples) = 0;
+  /// Worker: where the stream is; empty if it cannot tell.
+  virtual std::string stream_state() = 0;
+
+  virtual BatchForm form() const = 0;
+  /// Worker: the batch that the user's function makes of samples that come as leaves.
+  virtual const FlatSample& collate(std::vector<BatchLeaves>& samples) = 0;
+
   /// Worker: what to call the leaves of the sample handed out last.
   virtual std::vector<std::string> leaf_paths() = 0;
   /// Worker: drops the samples.

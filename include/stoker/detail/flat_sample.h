@@ -111,6 +111,10 @@ class BatchLeaves {
   std::string structure;
 
   at::Tensor take_tensor() { return std::move(leaves.at(next_leaf_++).tensor); }
+  /// Of a batch that is a single sample: a number of that many bytes.
+  void take_number(void* value, size_t bytes) {
+    std::memcpy(value, take_tensor().const_data_ptr(), bytes);
+  }
   std::vector<std::string> take_strings() { return std::move(leaves.at(next_leaf_++).strings); }
   uint64_t take_length() {
     uint64_t value = 0;
@@ -123,6 +127,7 @@ class BatchLeaves {
     next_word_ += size;
     return structure.substr(next_word_ - size, size);
   }
+  bool has_more() const { return next_leaf_ < leaves.size(); }
   /// Ready for the next batch; keeps its memory.
   void clear() {
     leaves.clear();

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "stream_source.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace stoker::detail {
+
+namespace {
+
+std::string name(size_t worker) { return "worker" + std::to_string(worker); }
+
+}  // namespace
+
+void StreamSource::reset() {
+  streams_.assign(static_cast<size_t>(std::max<int64_t>(options_.num_workers, 1)), {});
+  turn_ = place_ = 0;
+}
+
+std::optional<Task> StreamSource::next() {
+  for (size_t looked = 0; looked < streams_.size(); ++looked) {
+    const size_t worker = turn_;
+    turn_ = (turn_ + 1) % streams_.size();
+    Stream& stream = streams_[worker];
+    if (stream.ended) continue;
+    Task task;
+    task.worker = static_cast<uint32_t>(worker);
+    task.position = static_cast<uint64_t>(stream.asked);
+    task.indices.resize(static_cast<size_t>(options_.batch_size));
+    std::iota(task.indices.begin(), task.indices.end(), stream.asked);
+    if (std::exchange(stream.fresh, false)) task.stream_state = stream.state;
+    stream.asked += options_.batch_size;
+    return task;
+  }
+  return std::nullopt;
+}
+
+void StreamSource::deliver(const Delivery& delivery) {
+  const size_t worker = delivery.worker.value();
+  Stream& stream = streams_.at(worker);
+  stream.delivered += static_cast<int64_t>(delivery.samples);
+  stream.state = delivery.stream_state;
+  place_ = (worker + 1) % streams_.size();
+}
+
+std::optional<int64_t> StreamSource::batches_per_epoch() const {
+  const auto size = dataset_size_();
+  if (!size) return std::nullopt;
+  const auto samples = static_cast<int64_t>(*size);
+  const bool tail = !options_.drop_last && samples % options_.batch_size != 0;
+  return samples / options_.batch_size + (tail ? 1 : 0);
+}
+
+// Other workers, or other batches of theirs, would make other batches of the rest.
+StateDict StreamSource::state_dict() const {
+  StateDict state;
+  state.set("batch_size", options_.batch_size);
+  state.set("num_workers", options_.num_workers);
+  return state;
+}
+
+void StreamSource::load_state_dict(const StateDict& state) {
+  for (const auto& [name, mine] : {std::pair("batch_size", options_.batch_size),
+                                   std::pair("num_workers", options_.num_workers)}) {
+    if (const int64_t theirs = state.integer(name); theirs != mine) {
+      throw std::invalid_argument("stoker: the state is one of a loader whose " +
+                                  std::string(name) + " is " + std::to_string(theirs) +
+                                  ", and here it is " + std::to_string(mine));
+    }
+  }
+}
+
+StateDict StreamSource::place() const {
+  StateDict place;
+  place.set("turn", static_cast<int64_t>(place_));
+  for (size_t worker = 0; worker < streams_.size(); ++worker) {
+    const Stream& stream = streams_[worker];
+    place.set(name(worker) + ".samples", stream.delivered);
+    if (!stream.state.empty()) place.set(name(worker) + ".state", stream.state);
+    if (stream.ended) place.set(name(worker) + ".ended", int64_t{1});
+  }
+  return place;
+}
+
+void StreamSource::resume(const StateDict& place) {
+  const int64_t turn = place.integer("turn");
+  bool good = turn >= 0 && static_cast<size_t>(turn) < streams_.size();
+  for (size_t worker = 0; good && worker < streams_.size(); ++worker) {
+    Stream& stream = streams_[worker];
+    stream.delivered = stream.asked = place.integer(name(worker) + ".samples");
+    stream.ended = place.contains(name(worker) + ".ended");
+    const std::string state = name(worker) + ".state";
+    if (place.contains(state)) stream.state = place.text(state);
+    good = stream.delivered >= 0;
+  }
+  if (!good) throw std::invalid_argument("stoker: the state's place in the streams is damaged");
+  turn_ = place_ = static_cast<size_t>(turn);
+}
+
+}  // namespace stoker::detail
