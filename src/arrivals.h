@@ -38,6 +38,9 @@ class Arrivals {
   // Whether another batch should be published.
   bool has_room() const;
   void add(InFlight batch) { in_flight_.push_back(batch); }
+  // One that was taken, and is to be made again: it is the next one.
+  void add_first(InFlight batch) { in_flight_.push_front(batch); }
+  void remove_last() { in_flight_.pop_back(); }
   const std::deque<InFlight>& in_flight() const { return in_flight_; }
   void clear();
 
@@ -56,7 +59,7 @@ class Arrivals {
   Control& control_;
   bool in_order_;
   InFlightLimit limit_;
-  std::deque<InFlight> in_flight_;              // in order of publication
+  std::deque<InFlight> in_flight_;              // in order of delivery
   uint32_t seen_ = 0;                           // the event count before take looked
   bool napped_ = false;                         // for the batch that is next
   Clock::time_point taken_;                     // when a batch was taken last

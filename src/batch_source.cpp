@@ -40,6 +40,7 @@ void BatchSource::reset() {
     sampler_ = make_sampler();
   }
   sampler_->reset();
+  rest_.reset();
   place_ = {};
   position_ = 0;
 }
@@ -51,6 +52,31 @@ std::optional<Task> BatchSource::next() {
 }
 
 std::optional<Task> BatchSource::draw() {
+  if (!rest_) return draw_from_sampler();
+  const auto full = static_cast<size_t>(options_.batch_size);
+  if (rest_->empty() || (options_.drop_last && rest_->front().indices.size() < full)) {
+    return std::nullopt;
+  }
+  Task task = std::move(rest_->front());
+  rest_->pop_front();
+  return task;
+}
+
+std::optional<int64_t> BatchSource::take_last() {
+  if (!rest_) {
+    std::deque<Task> rest;
+    while (auto task = draw_from_sampler()) rest.push_back(*std::move(task));
+    rest_ = std::move(rest);
+  }
+  if (rest_->empty()) return std::nullopt;
+  std::vector<int64_t>& last = rest_->back().indices;
+  const int64_t index = last.back();
+  last.pop_back();
+  if (last.empty()) rest_->pop_back();
+  return index;
+}
+
+std::optional<Task> BatchSource::draw_from_sampler() {
   auto batch = sampler_->next();
   if (!batch) return std::nullopt;
   if (batch->empty()) {

@@ -7,6 +7,7 @@
 #include <stoker/sampler.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,6 +33,7 @@ class BatchSource final : public TaskSource {
   void deliver(const Delivery& delivery) override {
     place_.deliver(delivery.position, delivery.samples);
   }
+  std::optional<int64_t> take_last() override;
   void end_stream(uint32_t) override {}
   std::optional<int64_t> batches_per_epoch() const override;
 
@@ -45,6 +47,7 @@ class BatchSource final : public TaskSource {
   std::shared_ptr<Sampler<std::vector<int64_t>>> make_sampler() const;
   int64_t known_size() const;
   std::optional<Task> draw();
+  std::optional<Task> draw_from_sampler();
 
   const DataLoaderOptions& options_;
   DatasetSize dataset_size_;
@@ -52,6 +55,8 @@ class BatchSource final : public TaskSource {
   std::shared_ptr<Sampler<std::vector<int64_t>>> sampler_;
   Place place_;
   uint64_t position_ = 0;  // of the next sample in the epoch
+  // All that the sampler still had, once a sample was taken from its end.
+  std::optional<std::deque<Task>> rest_;
 };
 
 }  // namespace stoker::detail

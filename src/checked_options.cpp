@@ -74,6 +74,15 @@ void check_without_workers(const DataLoaderOptions& o) {
           " with num_workers = 0, where nothing is prefetched; remove it, or use workers");
 }
 
+void check_on_error(const DataLoaderOptions& o) {
+  require(!(o.on_error == OnError::kSkip && o.batch_sampler),
+          "on_error is kSkip with a batch_sampler, whose batches are not to be filled up with "
+          "others' samples; use kSubstitute");
+  require(!(o.on_error == OnError::kSubstitute && !o.batch_sampler && o.batch_size == 1),
+          "on_error is kSubstitute with batch_size = 1, where a batch has no other sample; use "
+          "kSkip");
+}
+
 void check_randomness(const DataLoaderOptions& o) {
   require(!(o.generator && o.seed), "generator and seed exclude each other; give one of them");
   if (!o.generator) return;
@@ -98,6 +107,7 @@ DataLoaderOptions checked(DataLoaderOptions options) {
   check_ranges(options);
   check_order_of_samples(options);
   check_without_workers(options);
+  check_on_error(options);
   check_randomness(options);
   warn_about_cores(options.num_workers);
   if (options.seed) options.generator = at::make_generator<at::CPUGeneratorImpl>(*options.seed);
@@ -106,6 +116,8 @@ DataLoaderOptions checked(DataLoaderOptions options) {
 
 void check_for_dataset(const DataLoaderOptions& o, const Fetcher& fetcher) {
   if (fetcher.is_stream()) {
+    require(o.on_error == OnError::kRaise,
+            "on_error is not kRaise for a dataset that is a stream: one that threw cannot go on");
     require(!o.shuffle, "shuffle is true for a dataset that is a stream; shuffle in its stream()");
     require(!o.sampler && !o.batch_sampler,
             "a sampler is given for a dataset that is a stream, whose samples have no indices");

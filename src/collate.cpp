@@ -121,11 +121,15 @@ SlotStatus collate(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id
   // Nobody will look at it; some rows may never have been run.
   if (header.cancelled.load(std::memory_order_relaxed) != 0) return SlotStatus::kReady;
   bool spilled = false;
+  bool bad = false;
   for (uint64_t row = 0; row < slot.num_samples(); ++row) {
     switch (slot.state(row)) {
       case RowState::kFailed:
         header.failure = slot.records()[row];
         return SlotStatus::kFailed;
+      case RowState::kBad:
+        bad = true;
+        break;
       case RowState::kSpilled:
         spilled = true;
         break;
@@ -135,6 +139,7 @@ SlotStatus collate(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id
         break;
     }
   }
+  if (bad) return SlotStatus::kIncomplete;
   if (header.fetched == 0) return SlotStatus::kReady;  // the stream is at its end
   if (fetcher.form() == BatchForm::kCollated) return collate_with_users(slot, fetcher, worker_id);
   if (spilled) return gather_spilled(slot, worker_id);

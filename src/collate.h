@@ -15,7 +15,8 @@
 namespace stoker::detail {
 
 // The process that finished the last row only, before it sets the slot's status. Returns that
-// status: kReady with result_layout and result_rows set, or kFailed with `failure` set: to the
+// status: kReady with result_layout and result_rows set; kIncomplete if samples are to be replaced;
+// or kFailed with `failure` set: to the
 // failure of the lowest row, whoever was faster, or to what does not match. Throws what the user's
 // function throws.
 SlotStatus collate(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id);

@@ -36,7 +36,7 @@ enum class Final : uint32_t {
 struct Progress {
   std::atomic<uint32_t> row{0};
   // When it began this row, in nanoseconds of the steady clock; 0 between claims, and if nobody
-  // asks (Filler::set_timed).
+  // asks (FillOptions::timed).
   std::atomic<int64_t> since{0};
 };
 

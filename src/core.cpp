@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "available_memory.h"
+#include "bad_samples.h"
 #include "batch_source.h"
 #include "checked_options.h"
 #include "control.h"
@@ -47,6 +48,10 @@ uint64_t memory_limit(const DataLoaderOptions& options) {
   return options.shared_memory_limit ? *options.shared_memory_limit : available_memory() / 2;
 }
 
+FillOptions fill_options(const DataLoaderOptions& options) {
+  return {options.sample_timeout.count() > 0, options.shard, options.on_error};
+}
+
 bool can_pin(bool wanted) {
   if (!wanted) return false;
   if (at::getAccelerator(false)) return true;
@@ -67,11 +72,10 @@ class LoaderCore::Impl {
         in_flight_limit_(in_flight_limit(options_)),
         pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit_,
                                          memory_limit(options_))),
-        job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn,
-             options_.sample_timeout.count() > 0, options_.shard},
-        publisher_(plan_, pool_, options_.in_order, in_flight_limit_) {
+        job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn, fill_options(options_)},
+        publisher_(plan_, pool_, options_, in_flight_limit_) {
     if (options_.num_workers == 0) {
-      filler_.emplace(*fetcher_, std::nullopt, 0);
+      filler_.emplace(*fetcher_, std::nullopt, 0, fill_options(options_));
     } else if (options_.persistent_workers) {
       start_workers();
     }
@@ -177,7 +181,8 @@ class LoaderCore::Impl {
     while (!over_) {
       const auto id = options_.num_workers == 0 ? make_here() : wait_for_workers();
       if (!id) return end_reached(batch);
-      if (!has_samples(*id)) continue;
+      bad_samples_.note(slot(*id), stats_);
+      if (is_incomplete(*id) || !has_samples(*id)) continue;
       deliver(*id, batch);
       if (options_.num_workers > 0) publisher_.publish_more();
       return true;
@@ -186,12 +191,25 @@ class LoaderCore::Impl {
     return false;
   }
 
+  // Samples of it failed, and others are to be fetched instead.
+  bool is_incomplete(uint32_t id) {
+    const auto status = slot(id).header().status.load(std::memory_order_relaxed);
+    if (status != SlotStatus::kIncomplete) return false;
+    if (!publisher_.refill(id)) return true;
+    if (options_.num_workers == 0) {
+      refilled_ = id;
+    } else {
+      publisher_.publish_first(id);
+    }
+    return true;
+  }
+
   std::optional<uint32_t> make_here() {
-    const auto id = publisher_.open_next();
+    const auto id = refilled_ ? std::exchange(refilled_, std::nullopt) : publisher_.open_next();
     if (!id && publisher_.is_pending()) fail(out_of_memory());
     if (!id) return std::nullopt;
     control().publish(*id);
-    if (fill_here(*id) == SlotStatus::kReady) return id;
+    if (fill_here(*id) != SlotStatus::kFailed) return id;
     pool_->give_back(*id);
     if (auto error = filler_->take_error()) fail(error);
     fail(std::make_exception_ptr(
@@ -339,7 +357,9 @@ class LoaderCore::Impl {
   WorkerJob job_;
   Publisher publisher_;
   std::optional<Supervisor> supervisor_;
-  std::optional<Filler> filler_;  // with num_workers = 0
+  std::optional<Filler> filler_;      // with num_workers = 0
+  std::optional<uint32_t> refilled_;  // .. a batch that is to be filled again
+  BadSamples bad_samples_;
   bool pin_ = false;
 
   uint64_t epoch_ = 0;  // begun by this loader

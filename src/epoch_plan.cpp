@@ -28,6 +28,7 @@ void EpochPlan::draw() {
   start_ = now();
   seed_ = draw_seed(options_.generator);
   source_->reset();
+  taken_ = 0;
   next_.reset();
   finished_ = false;
 }
@@ -56,6 +57,7 @@ StateDict EpochPlan::state_dict() const {
   state.insert("generator", start.generator.state_dict());
   state.insert("source", start.source);
   if (!finished_) state.insert("place", source_->place());
+  if (!finished_ && taken_ > 0) state.set("taken", taken_);
   return state;
 }
 
@@ -65,6 +67,7 @@ void EpochPlan::load_state_dict(const StateDict& state) {
                                 ", and this library reads version " + std::to_string(kVersion));
   }
   const int64_t epoch = count(state, "epoch");
+  const int64_t taken = state.contains("taken") ? count(state, "taken") : 0;
   const auto generator = GeneratorState::from(state.extract("generator"));
   source_->load_state_dict(state.extract("source"));
   generator.write(options_.generator);
@@ -73,6 +76,7 @@ void EpochPlan::load_state_dict(const StateDict& state) {
   const StateDict place = state.extract("place");
   // Also if nothing was delivered: what the sampler draws for this epoch, it draws now.
   source_->resume(place.empty() ? source_->place() : place);
+  while (taken_ < taken && source_->take_last()) ++taken_;
   resumes_ = true;
 }
 

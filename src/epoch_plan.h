@@ -37,6 +37,10 @@ class EpochPlan {
 
   // The next batch to make; nothing at the end of the epoch. Throws what the source throws.
   std::optional<Task> next();
+  // Takes the last sample away that was not drawn yet, if there is one.
+  std::optional<int64_t> take_last() { return source_->take_last(); }
+  // So many samples were taken from the epoch's end, drawn or not, to replace others.
+  void count_taken() { ++taken_; }
   // All batches were handed out.
   void finish() { finished_ = true; }
 
@@ -64,6 +68,7 @@ class EpochPlan {
   std::optional<Start> start_;  // of this epoch
   int64_t epoch_ = -1;
   uint64_t seed_ = 0;
+  int64_t taken_ = 0;
   bool finished_ = true;
   bool resumes_ = false;  // a state was loaded, and its epoch has not begun
   bool was_resumed_ = false;

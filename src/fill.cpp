@@ -24,18 +24,27 @@ bool fits(Slot slot, const RowLayout& layout) {
   return bytes && *bytes <= slot.rows_capacity();
 }
 
+void require_all(size_t came, size_t wanted) {
+  if (came == wanted) return;
+  throw std::length_error("stoker: get_batch returned " + std::to_string(came) + " samples for " +
+                          std::to_string(wanted) + " indices");
+}
+
 bool is_cancelled(Slot slot) {
   return slot.header().cancelled.load(std::memory_order_relaxed) != 0;
 }
 
 }  // namespace
 
-Filler::Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_workers, bool shard)
+Filler::Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_workers,
+               FillOptions options)
     : fetcher_(fetcher),
       worker_id_(worker_id),
       num_workers_(num_workers),
       stream_(fetcher, static_cast<uint32_t>(worker_id.value_or(0)),
-              static_cast<uint32_t>(std::max<int64_t>(num_workers, 1)), shard) {
+              static_cast<uint32_t>(std::max<int64_t>(num_workers, 1)), options.shard),
+      on_error_(options.on_error),
+      timed_(options.timed) {
   // What a stream has yielded cannot be fetched again.
   if (fetcher.is_stream()) random_.always();
 }
@@ -85,39 +94,80 @@ bool Filler::fill_one_by_one(Slot slot, Progress& progress) {
   for (OwnRow& one : mine_) {
     if (is_cancelled(slot)) break;
     begin(one.row, progress);
-    const size_t index = slot.indices()[one.row];
-    try {
-      prepare(slot, slot.header().first_position + one.row);
-      const FlatSample& sample = fetcher_.get(index);
-      random_.after();
-      one.state = store(slot, one.row, sample);
-    } catch (...) {
-      one.state = fail(slot, one.row, index);
-      return false;
-    }
+    one.state = fill_row(slot, one.row);
+    if (one.state == RowState::kFailed) return false;
   }
   return true;
 }
 
-// The randomness of a batch that is fetched as a whole is that of its first sample.
+RowState Filler::fill_row(Slot slot, uint32_t row) {
+  const size_t index = slot.indices()[row];
+  const FlatSample* sample = get(slot, row, index);
+  if (sample == nullptr) slot.records()[row] = failure_;
+  if (sample == nullptr && on_error_ == OnError::kSubstitute) sample = get_another(slot, row);
+  if (sample == nullptr) {
+    return on_error_ == OnError::kSkip ? RowState::kBad : RowState::kFailed;
+  }
+  try {
+    return store(slot, row, *sample);
+  } catch (...) {
+    return fail(slot, row, index);
+  }
+}
+
+// With the randomness of the row that it is for. Null if the dataset throws; `failure_` tells.
+const FlatSample* Filler::get(Slot slot, uint32_t row, size_t index) {
+  try {
+    prepare(slot, slot.header().first_position + row);
+    const FlatSample* sample = nullptr;
+    if (fetcher_.whole_batches()) {
+      require_all(fetcher_.fetch(std::span(&index, 1)), 1);
+      sample = &fetcher_.fetched(0);
+    } else {
+      sample = &fetcher_.get(index);
+    }
+    random_.after();
+    return sample;
+  } catch (...) {
+    failure_ = keep_error(slot, index);
+    if (on_error_ != OnError::kRaise) {
+      SlotHeader& header = slot.header();
+      const uint32_t told = header.num_bad.fetch_add(1, std::memory_order_relaxed);
+      if (told < SlotHeader::kMostTold) header.bad[told].store(failure_, std::memory_order_relaxed);
+    }
+    return nullptr;
+  }
+}
+
+// Of the samples of this batch, the next one that does not throw.
+const FlatSample* Filler::get_another(Slot slot, uint32_t row) {
+  const size_t n = slot.num_samples();
+  for (size_t i = 1; i < n; ++i) {
+    const FlatSample* const sample = get(slot, row, slot.indices()[(row + i) % n]);
+    if (sample != nullptr) return sample;
+  }
+  return nullptr;
+}
+
+// The randomness of a batch that is fetched as a whole is that of its first sample. Where the whole
+// throws, and samples that do are to be handled, each is fetched on its own.
 bool Filler::fill_whole(Slot slot, Progress& progress) {
   if (is_cancelled(slot)) return true;
   std::vector<size_t> indices;
   for (const OwnRow& one : mine_) indices.push_back(slot.indices()[one.row]);
   begin(mine_.front().row, progress);
   size_t stored = 0;
+  bool fetched = false;
   try {
     prepare(slot, slot.header().first_position + mine_.front().row);
-    const size_t came = fetcher_.fetch(indices);
+    require_all(fetcher_.fetch(indices), indices.size());
     random_.after();
-    if (came != indices.size()) {
-      throw std::length_error("stoker: get_batch returned " + std::to_string(came) +
-                              " samples for " + std::to_string(indices.size()) + " indices");
-    }
+    fetched = true;
     for (; stored < mine_.size(); ++stored) {
       mine_[stored].state = store(slot, mine_[stored].row, fetcher_.fetched(stored));
     }
   } catch (...) {
+    if (!fetched && on_error_ != OnError::kRaise) return fill_one_by_one(slot, progress);
     // Before the first row is stored, which sample it was is not known.
     mine_[stored].state = fail(slot, mine_[stored].row, std::nullopt);
     return false;

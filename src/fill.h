@@ -5,6 +5,7 @@
 // in a worker and, with num_workers = 0, in the program's own process.
 
 #include <stoker/detail/core.h>
+#include <stoker/options.h>
 
 #include <exception>
 #include <optional>
@@ -19,23 +20,27 @@
 
 namespace stoker::detail {
 
+struct FillOptions {
+  bool timed = false;  // tell since when a sample is being fetched
+  bool shard = false;  // of a stream, each worker takes its share
+  OnError on_error = OnError::kRaise;
+};
+
 class Filler {
  public:
-  // `worker_id` is absent in the program's own process. Of a stream, `shard` has each worker take
-  // its share.
+  // `worker_id` is absent in the program's own process.
   Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_workers,
-         bool shard = false);
+         FillOptions options = {});
 
   // Where the program's own randomness begins and ends to be set aside.
   void enter() { random_.enter(); }
   void leave() { random_.leave(); }
 
   // Fetches those of these rows that it can make its own, and settles them. `progress` tells which
-  // one is being worked on, and if `timed`, since when. A sample that throws fails its row, and the
-  // batch: rows that nobody has claimed are then not run. Returns how many rows the caller must
-  // count.
+  // one is being worked on, and if `timed`, since when. A sample that throws fails its row, and
+  // unless that is to be handled the batch: rows that nobody has claimed are then not run. Returns
+  // how many rows the caller must count.
   uint32_t fill(Slot slot, uint32_t generation, RowRange rows, Progress& progress);
-  void set_timed() { timed_ = true; }
 
   Hand hand(Slot slot, uint32_t generation) const {
     return worker_id_ ? Slot::worker(generation, static_cast<uint32_t>(*worker_id_))
@@ -58,6 +63,9 @@ class Filler {
 
   void own(Slot slot, Hand me, RowRange rows);
   bool fill_one_by_one(Slot slot, Progress& progress);
+  RowState fill_row(Slot slot, uint32_t row);
+  const FlatSample* get(Slot slot, uint32_t row, size_t index);
+  const FlatSample* get_another(Slot slot, uint32_t row);
   bool fill_whole(Slot slot, Progress& progress);
   bool fill_from_stream(Slot slot, Progress& progress);
   void open_stream(Slot slot);
@@ -80,8 +88,10 @@ class Filler {
   std::optional<int64_t> epoch_;     // that the dataset was told
   std::optional<RowWriter> writer_;  // of the batch being filled, once its layout is fixed
   std::exception_ptr error_;
+  uint64_t failure_ = 0;  // where it is told what the dataset threw last
   std::vector<OwnRow> mine_;
-  bool timed_ = false;
+  OnError on_error_;
+  bool timed_;
 };
 
 }  // namespace stoker::detail

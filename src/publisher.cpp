@@ -14,17 +14,26 @@ void Publisher::begin() {
 
 void Publisher::publish_more() {
   reclaim_drained();
-  while (!exhausted_ && arrivals_.has_room()) {
+  while ((pending_ || !exhausted_) && arrivals_.has_room()) {
     const auto id = open_next();
     if (!id) return;
-    Control& control = pool_->control();
-    arrivals_.add({control.published(), *id});
-    control.publish(*id);
-    if (!control.has_sleepers()) continue;
-    // The one worker that may claim it cannot be woken alone.
-    const bool any = slot(*id).origin().worker == Origin::kAnyWorker;
-    futex_wake(control.published_word(), any ? 1 : INT_MAX);
+    arrivals_.add({pool_->control().published(), *id});
+    announce(*id);
   }
+}
+
+void Publisher::publish_first(uint32_t id) {
+  arrivals_.add_first({pool_->control().published(), id});
+  announce(id);
+}
+
+void Publisher::announce(uint32_t id) {
+  Control& control = pool_->control();
+  control.publish(id);
+  if (!control.has_sleepers()) return;
+  // The one worker that may claim it cannot be woken alone.
+  const bool any = slot(id).origin().worker == Origin::kAnyWorker;
+  futex_wake(control.published_word(), any ? 1 : INT_MAX);
 }
 
 std::optional<uint32_t> Publisher::open_next() {
@@ -55,20 +64,72 @@ bool Publisher::draw() {
 }
 
 void Publisher::end() {
-  for (const InFlight& one : in_flight()) {
-    const Slot s = slot(one.slot);
-    s.header().cancelled.store(1, std::memory_order_relaxed);
-    const Hand me = s.main(one.sequence);
-    const uint32_t rest = s.skip_rest(me);
-    if (rest > 0 && s.finish(me, rest)) {
-      s.header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
-    }
-    draining_.push_back(one.slot);
-  }
+  for (const InFlight& one : in_flight()) cancel(one);
   arrivals_.clear();
   pending_.reset();
+  reserve_.reset();
   error_ = nullptr;
   exhausted_ = true;
+}
+
+void Publisher::cancel(const InFlight& batch) {
+  const Slot s = slot(batch.slot);
+  s.header().cancelled.store(1, std::memory_order_relaxed);
+  const Hand me = s.main(batch.sequence);
+  const uint32_t rest = s.skip_rest(me);
+  if (rest > 0 && s.finish(me, rest)) {
+    s.header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
+  }
+  draining_.push_back(batch.slot);
+}
+
+// Which sample takes which place depends only on which ones fail: batches are refilled in the order
+// of their delivery, and what was drawn ahead of them is taken back for it.
+std::optional<int64_t> Publisher::take_last() {
+  auto index = plan_.take_last();
+  if (index) return index;
+  if (reserve_) std::swap(reserve_, pending_);
+  if (!pending_) {
+    if (in_flight().empty()) return std::nullopt;
+    const InFlight last = in_flight().back();
+    const Slot s = slot(last.slot);
+    pending_ = Task{{s.indices(), s.indices() + s.num_samples()}, s.origin().first_position};
+    arrivals_.remove_last();
+    cancel(last);
+  }
+  index = pending_->indices.back();
+  pending_->indices.pop_back();
+  if (pending_->indices.empty()) {
+    pending_.reset();
+  } else if (is_short(*pending_)) {
+    std::swap(reserve_, pending_);
+  }
+  return index;
+}
+
+bool Publisher::refill(uint32_t id) {
+  const Slot s = slot(id);
+  std::vector<uint32_t> again;
+  std::vector<int64_t> good;
+  for (uint32_t row = 0; row < s.num_samples(); ++row) {
+    std::optional<int64_t> index = static_cast<int64_t>(s.indices()[row]);
+    if (s.state(row) == RowState::kBad) {
+      index = take_last();
+      if (index) plan_.count_taken();
+      again.push_back(row);
+    }
+    if (!index) continue;
+    s.indices()[row] = static_cast<size_t>(*index);
+    good.push_back(*index);
+  }
+  if (good.size() == s.num_samples()) {
+    s.publish_again(again, pool_->control().published());
+    return true;
+  }
+  Task rest{std::move(good), s.origin().first_position};
+  pool_->give_back(id);
+  if (!rest.indices.empty() && !is_short(rest)) pending_ = std::move(rest);
+  return false;
 }
 
 void Publisher::reclaim_drained() {

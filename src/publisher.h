@@ -21,8 +21,13 @@ namespace stoker::detail {
 
 class Publisher {
  public:
-  Publisher(EpochPlan& plan, std::shared_ptr<SlotPool> pool, bool in_order, InFlightLimit limit)
-      : plan_(plan), pool_(std::move(pool)), arrivals_(pool_->control(), in_order, limit) {}
+  Publisher(EpochPlan& plan, std::shared_ptr<SlotPool> pool, const DataLoaderOptions& options,
+            InFlightLimit limit)
+      : plan_(plan),
+        pool_(std::move(pool)),
+        arrivals_(pool_->control(), options.in_order, limit),
+        batch_size_(static_cast<uint64_t>(options.batch_size)),
+        drop_last_(options.drop_last) {}
 
   // Begins an epoch. The one before has ended.
   void begin();
@@ -31,6 +36,12 @@ class Publisher {
   // Opens a slot for the next batch without telling workers of it; nothing at the end of the epoch,
   // or if there is no memory for one more, which leaves the batch `pending`.
   std::optional<uint32_t> open_next();
+  // Of a batch of which some samples failed: puts the last ones of the epoch in their place, and
+  // opens it again for them; false if there are not enough: then what is good of it is the last
+  // batch of the epoch, and to be made anew.
+  bool refill(uint32_t slot);
+  // Tells the workers of a batch that is open, and is the next one to be handed out.
+  void publish_first(uint32_t slot);
   // What is in flight is skipped, not waited for.
   void end();
   // No worker lives, so nobody writes to any slot: takes all back.
@@ -47,13 +58,20 @@ class Publisher {
 
  private:
   bool draw();
+  void announce(uint32_t slot);
+  void cancel(const InFlight& batch);
+  std::optional<int64_t> take_last();
+  bool is_short(const Task& task) const { return drop_last_ && task.indices.size() < batch_size_; }
   void reclaim_drained();
   Slot slot(uint32_t id) { return pool_->control().slot(id); }
 
   EpochPlan& plan_;
   std::shared_ptr<SlotPool> pool_;
   Arrivals arrivals_;
+  uint64_t batch_size_;
+  bool drop_last_;
   std::optional<Task> pending_;     // drawn, but not published yet
+  std::optional<Task> reserve_;     // too short to be published, but samples may be taken from it
   std::vector<uint32_t> draining_;  // cancelled; workers may still write to them
   bool exhausted_ = true;           // no more batches in this epoch
   std::exception_ptr error_;

@@ -96,6 +96,7 @@ void Slot::publish(std::span<const int64_t> indices, uint32_t generation,
   h.cancelled.store(0, std::memory_order_relaxed);
   h.open_used.store(0, std::memory_order_relaxed);
   h.failures_used.store(0, std::memory_order_relaxed);
+  h.num_bad.store(0, std::memory_order_relaxed);
   // The layout of the batch before is likely to be right again.
   const LayoutState before = h.layout_state.load(std::memory_order_relaxed);
   if (before == LayoutState::kFixedNew) h.kept_layout = 1 - h.kept_layout;
@@ -105,6 +106,23 @@ void Slot::publish(std::span<const int64_t> indices, uint32_t generation,
                        std::memory_order_relaxed);
   // Whoever finds it open finds this generation's words: pairs with the acquire in for_each_open
   // and in disown.
+  h.status.store(SlotStatus::kOpen, std::memory_order_release);
+  h.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
+}
+
+void Slot::publish_again(std::span<const uint32_t> again, uint32_t generation) const {
+  SlotHeader& h = header();
+  const Hand me = main(generation);
+  const auto n = static_cast<uint32_t>(num_samples());
+  for (uint32_t row = 0; row < n; ++row) settle(row, me, state(row));
+  for (const uint32_t row : again) {
+    row_word(row).store(pending(generation), std::memory_order_relaxed);
+  }
+  done_word(me.owner).store(word(me, n - static_cast<uint32_t>(again.size())),
+                            std::memory_order_relaxed);
+  h.completer.store(uint64_t{generation} << 32, std::memory_order_relaxed);
+  h.num_bad.store(0, std::memory_order_relaxed);
+  // As in publish.
   h.status.store(SlotStatus::kOpen, std::memory_order_release);
   h.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
 }

@@ -20,6 +20,7 @@
 // model/slot_protocol.pml is this protocol for a model checker.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -31,9 +32,16 @@
 namespace stoker::detail {
 
 // Zero, as in memory that was never used, is not open.
-enum class SlotStatus : uint32_t { kReady, kOpen, kFailed };
+enum class SlotStatus : uint32_t { kReady, kOpen, kFailed, kIncomplete };
 
-enum class RowState : uint8_t { kPending, kInRows, kSpilled, kFailed, kSkipped };
+enum class RowState : uint8_t {
+  kPending,
+  kInRows,
+  kSpilled,
+  kFailed,   // ends the epoch; its record is a Failure
+  kBad,      // another sample is to take its place; likewise
+  kSkipped,  // was not run
+};
 
 // Who may say what the rows of this generation look like; see fill.h.
 enum class LayoutState : uint32_t {
@@ -65,6 +73,10 @@ struct SlotHeader {
   std::atomic<LayoutState> layout_state{LayoutState::kNone};
   std::atomic<uint64_t> open_used{0};      // bytes of the open end given out
   std::atomic<uint64_t> failures_used{0};  // .. and of what is kept free for failures
+  // Samples that failed and were handled, and the Failures of the first of them. Workers write.
+  static constexpr uint32_t kMostTold = 64;
+  std::atomic<uint32_t> num_bad{0};
+  std::array<std::atomic<uint64_t>, kMostTold> bad{};
   // Main only writes it, before the ticket. A new layout goes to the other place, since a worker
   // may still be reading the kept one.
   uint32_t kept_layout = 0;
@@ -160,6 +172,9 @@ class Slot {
 
   // Main only. Opens the slot for a batch of these indices.
   void publish(std::span<const int64_t> indices, uint32_t generation, const Origin& origin) const;
+  // Main only, of a batch that came back incomplete. Opens it again for the rows in `again`, with
+  // the indices that stand there now; the others are done.
+  void publish_again(std::span<const uint32_t> again, uint32_t generation) const;
   // Whether a slot of this size has room for the bookkeeping of n samples.
   static bool has_room(uint64_t bytes, uint64_t num_samples);
 

@@ -44,6 +44,7 @@ std::ostream& operator<<(std::ostream& out, const LoaderStats& stats) {
   out << "epoch " << stats.epochs << ": " << line(stats.epoch) << first << "\n"
       << "in all: " << line(stats.total);
   if (stats.restarts > 0) out << "; workers replaced: " << stats.restarts;
+  if (stats.errors > 0) out << "; samples skipped or replaced: " << stats.errors;
   return out;
 }
 

@@ -27,6 +27,7 @@ class StreamSource final : public TaskSource {
   void reset() override;
   std::optional<Task> next() override;
   void deliver(const Delivery& delivery) override;
+  std::optional<int64_t> take_last() override { return std::nullopt; }
   void end_stream(uint32_t worker) override { streams_.at(worker).ended = true; }
   // Of the dataset's own size, as Python's: however it is shared among the workers.
   std::optional<int64_t> batches_per_epoch() const override;

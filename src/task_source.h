@@ -39,6 +39,8 @@ class TaskSource {
   // so far. Throws what the sampler throws.
   virtual std::optional<Task> next() = 0;
   virtual void deliver(const Delivery& delivery) = 0;
+  // Takes the epoch's last sample away that `next` has not given yet; nothing if there is none.
+  virtual std::optional<int64_t> take_last() = 0;
   // This worker's stream has no more.
   virtual void end_stream(uint32_t worker) = 0;
 

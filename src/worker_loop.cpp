@@ -11,7 +11,6 @@
 #include <iostream>
 
 #include "failure.h"
-#include "fill.h"
 #include "futex.h"
 #include "worker_context.h"
 
@@ -48,9 +47,7 @@ class Worker {
         control_(*job.control),
         id_(id),
         me_(control_.worker(id)),
-        filler_(*job.fetcher, id, control_.num_workers(), job.shard) {
-    if (job.timed) filler_.set_timed();
-  }
+        filler_(*job.fetcher, id, control_.num_workers(), job.fill) {}
 
   bool init() {
     if (!job_.init_fn) return true;

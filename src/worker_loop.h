@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "control.h"
+#include "fill.h"
 
 namespace stoker::detail {
 
@@ -16,8 +17,7 @@ struct WorkerJob {
   Control* control;
   Fetcher* fetcher;
   std::function<void(int64_t)> init_fn;
-  bool timed = false;  // the supervisor wants to know since when a sample is being fetched
-  bool shard = false;  // of a stream, each worker takes its share
+  FillOptions fill = {};
 };
 
 // Worker only. `replacement`: of a worker that died; first takes over what that one left. Ends the

@@ -76,10 +76,8 @@ TEST(FillTest, TellsSinceWhenIfAsked) {
     return 1;
   });
   HeapSlot memory;
-  Filler filler(fetcher, 0, 1);
-  filler.fill(memory.publish({1}), 0, {0, 1}, progress);
-  filler.set_timed();
-  filler.fill(memory.publish({1, 2}), 1, {0, 2}, progress);
+  Filler(fetcher, 0, 1).fill(memory.publish({1}), 0, {0, 1}, progress);
+  Filler(fetcher, 0, 1, {.timed = true}).fill(memory.publish({1, 2}), 1, {0, 2}, progress);
   ASSERT_EQ(seen.size(), 3u);
   EXPECT_EQ(seen[0], 0);
   EXPECT_GT(seen[1], 0);

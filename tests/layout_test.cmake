@@ -3,7 +3,7 @@
 #   cmake -DROOT=<checkout> -P layout_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(tier0 control failure generator_state memory_budget place record row_layout row_writer slot state_dict
+set(tier0 bad_samples control failure generator_state memory_budget place record row_layout row_writer slot state_dict
   stats stream_copy task_source)
 set(tier1 available_memory futex region)
 set(tier2 arrivals batch_source checked_options collate epoch_plan fill hand_out pad_collate

@@ -12,6 +12,13 @@
 
 namespace stoker {
 
+/// What becomes of a sample whose `get` throws.
+enum class OnError : uint8_t {
+  kRaise,       ///< a WorkerError ends the epoch
+  kSkip,        ///< it is left out, and its batch is filled up with the last sample of the epoch
+  kSubstitute,  ///< another sample of its batch takes its place
+};
+
 /// What a loader does. The names, their order and, unless said otherwise, their meaning are those
 /// of Python's `torch.utils.data.DataLoader`; designated initialisers must follow this order.
 /// The loader's constructor checks them all and throws `std::invalid_argument` that names the
@@ -75,6 +82,14 @@ struct DataLoaderOptions {
   /// each sample comes once. Without it each worker yields what its stream yields, which must then
   /// be a share, see `worker_info()`; or each sample comes once per worker, as in Python.
   bool shard = false;
+
+  /// For samples whose `get` (or `get_batch`, or a death that `max_restarts` cannot repair) fails.
+  /// Either way the same samples make the same batches, whatever the number of workers:
+  /// `kSubstitute` takes the next sample of the batch that does not fail; where none is left the
+  /// error is raised. `kSkip` takes the samples that would have come last, so that batches stay
+  /// full and each good sample comes once; the epoch is shorter. Not for streams; `kSkip` not with
+  /// a `batch_sampler`, `kSubstitute` not with a `batch_size` of 1. See `LoaderStats::bad_samples`.
+  OnError on_error = OnError::kRaise;
 
   /// How many workers may be replaced in one epoch. One that dies (killed, crashed, out of memory,
   /// over `sample_timeout`) is then forked anew, and its sample is fetched again: the bytes of the

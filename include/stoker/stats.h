@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <iosfwd>
+#include <string>
+#include <vector>
 
 namespace stoker {
 
@@ -22,6 +24,12 @@ struct WaitStats {
   WaitStats& operator+=(const WaitStats& other);
 };
 
+/// A sample that was skipped or replaced, see `on_error`.
+struct BadSample {
+  int64_t index = 0;  ///< in the dataset
+  std::string error;  ///< what went wrong, the first time
+};
+
 /// What `DataLoader::stats()` tells. Times are wall-clock times.
 struct LoaderStats {
   int64_t epochs = 0;                       ///< epochs begun
@@ -29,6 +37,8 @@ struct LoaderStats {
   WaitStats total;                          ///< all epochs, the current one included
   std::chrono::nanoseconds first_batch{0};  ///< from the start of that epoch to its first batch
   int64_t restarts = 0;                     ///< workers replaced so far, see `max_restarts`
+  int64_t errors = 0;                       ///< samples skipped or replaced so far, see `on_error`
+  std::vector<BadSample> bad_samples{};     ///< .. the first 1000 different ones
 };
 
 /// One line for the epoch and one for the total; no newline at the end.
