@@ -79,9 +79,7 @@ class LoaderCore::Impl {
   }
 
   uint64_t begin_epoch() {
-    if (getpid() != owner_) {
-      throw std::logic_error("stoker: a loader can only be used in the process that made it");
-    }
+    check_process();
     end_epoch();
     ++epoch_;
     ++control().epochs();
@@ -89,6 +87,7 @@ class LoaderCore::Impl {
     stats_.epoch = {};
     began_ = Clock::now();
     error_ = nullptr;
+    if (filler_) filler_->open();
     if (options_.num_workers > 0 && !workers_are_well()) start_workers();
     epoch_seed_ = source_.begin_epoch();
     position_ = 0;
@@ -98,6 +97,7 @@ class LoaderCore::Impl {
   }
 
   bool next(uint64_t epoch, BatchLeaves& batch) {
+    check_process();
     if (epoch != epoch_) {
       throw std::logic_error("stoker: this iterator's epoch was ended by a later begin()");
     }
@@ -129,6 +129,11 @@ class LoaderCore::Impl {
   Slot slot(uint32_t id) { return control().slot(id); }
   const std::deque<InFlight>& in_flight() const { return arrivals_.in_flight(); }
 
+  void check_process() const {
+    if (getpid() == owner_) return;
+    throw std::logic_error("stoker: a loader can only be used in the process that made it");
+  }
+
   // --- workers
 
   bool workers_are_well() {
@@ -140,7 +145,8 @@ class LoaderCore::Impl {
     reclaim_all();
     control().reset();
     supervisor_.emplace(
-        control(), SupervisorLimits{options_.max_restarts, options_.sample_timeout},
+        control(),
+        SupervisorLimits{options_.max_restarts, options_.sample_timeout, fetcher_->whole_batches()},
         [this](uint32_t id, bool replacement) { run_worker(job_, id, replacement); });
   }
 

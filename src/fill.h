@@ -24,6 +24,9 @@ class Filler {
   Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_workers)
       : fetcher_(fetcher), worker_id_(worker_id), num_workers_(num_workers) {}
 
+  // Once, before the first sample: lets the dataset open what each process needs for itself.
+  void open();
+
   // Where the program's own randomness begins and ends to be set aside.
   void enter() { random_.enter(); }
   void leave() { random_.leave(); }
@@ -70,6 +73,7 @@ class Filler {
   std::exception_ptr error_;
   std::vector<OwnRow> mine_;
   bool timed_ = false;
+  bool opened_ = false;
 };
 
 }  // namespace stoker::detail

@@ -38,6 +38,9 @@ class MapFetcher final : public Fetcher {
   }
   bool whole_batches() const override { return BatchedDataset<Dataset>; }
 
+  void open_in_worker([[maybe_unused]] const WorkerInfo& info) override {
+    if constexpr (OpensInWorker<Dataset>) dataset_.open_in_worker(info);
+  }
   const FlatSample& get(size_t index) override {
     single_.emplace(dataset_.get(index));
     return flatten(*single_);

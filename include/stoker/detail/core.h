@@ -4,6 +4,7 @@
 #include <stoker/detail/flat_sample.h>
 #include <stoker/options.h>
 #include <stoker/stats.h>
+#include <stoker/worker.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +27,8 @@ class Fetcher {
   /// Whether whole batches are to be fetched with `fetch` instead of samples with `get`.
   virtual bool whole_batches() const = 0;
 
+  /// Worker: lets the dataset open what each process needs for itself. Before the first sample.
+  virtual void open_in_worker(const WorkerInfo&) {}
   /// Worker: one sample.
   virtual const FlatSample& get(size_t index) = 0;
   /// Worker: all samples of a batch; returns how many came.
