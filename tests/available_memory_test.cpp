@@ -120,7 +120,8 @@ TEST_F(MemorySignsTest, InAContainerTheTopOfTheMountCounts) {
 TEST_F(MemorySignsTest, KnowsGroupsOfVersionOneAndTheirNumberForNoLimit) {
   write("proc/self/cgroup", "4:memory:/a\n");
   write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
-  write("sys/fs/cgroup/memory/a/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+  write("sys/fs/cgroup/memory/a/memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
   EXPECT_EQ(memory_signs(root_).oom_kills, 5u);
   EXPECT_EQ(memory_signs(root_).limit, UINT64_MAX);
 }

@@ -182,8 +182,7 @@ TEST_F(ReportTest, ADeathTellsWhyTheWorkerWasNotReplaced) {
   worker_.final = Final::kNoRestarts;
   expect_end("; it was not replaced, since max_restarts is 0");
   worker_.final = Final::kRestartsSpent;
-  expect_end(
-      "; it was not replaced, since max_restarts others were in this epoch already");
+  expect_end("; it was not replaced, since max_restarts others were in this epoch already");
   worker_.final = Final::kKilledTwice;
   expect_end("; it was not replaced, since the same sample had ended a worker before");
   worker_.final = Final::kBatchKilledTwice;
