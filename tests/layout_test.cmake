@@ -10,6 +10,10 @@ set(tier2 arrivals batch_source checked_options collate fill hand_out randomness
   supervisor worker worker_context worker_loop worker_report worker_watch)
 set(tier3 core)
 
+# What runs in workers, which must not touch a device: not even ask for one.
+set(in_workers collate control failure fill futex randomness row_layout row_writer slot stream_copy
+  supervisor worker_context worker_loop worker_threads)
+
 function(tier_of name out)
   foreach(tier RANGE 3)
     if(name IN_LIST tier${tier})
@@ -56,6 +60,13 @@ foreach(source IN LISTS sources)
   check_size(${source})
   get_filename_component(name ${source} NAME_WE)
   tier_of(${name} mine)
+  if(name IN_LIST in_workers)
+    file(STRINGS ${source} bad
+      REGEX "is_pinned|pin_memory|getAccelerator|getPinnedMemory|hasCUDA|lazyInit|[Cc]uda[A-Z_:(]")
+    if(bad)
+      message(SEND_ERROR "${source} runs in workers, and asks for a device: ${bad}")
+    endif()
+  endif()
   file(STRINGS ${source} includes REGEX "^#include")
   foreach(line IN LISTS includes)
     if(line MATCHES "<boost" AND NOT name STREQUAL region)
