@@ -40,7 +40,7 @@ TEST(ProgramTest, AForkedChildIsRefusedAndDisturbsNothing) {
                         "++ was not refused");
                 require(text_of<std::logic_error>([&] { loader->begin(); }) == kRefused,
                         "begin was not refused");
-                kept = {};
+                kept = at::Tensor();
                 it.reset();
                 loader.reset();
               }),

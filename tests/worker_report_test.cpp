@@ -144,11 +144,11 @@ TEST_F(ReportTest, AWorkerThatTookTooLongIsToldSoEvenIfItExitedJustThen) {
 
 // The bytes are those of a control group of 8 GB of which 12 MB are left.
 TEST_F(ReportTest, AKillComesWithWhatTheKernelToldOfMemory) {
-  worker_.memory_limit = uint64_t{8000} << 20;
+  worker_.memory_limit = uint64_t{8} << 30;
   worker_.memory_available = 12 << 20;
   worker_.oom_killer = OomKiller::kAtWork;
   EXPECT_THAT(death(killed_by(SIGKILL)).what(),
-              HasSubstr("(Killed); the kernel's OOM killer was at work (memory limit 8000 MB, now "
+              HasSubstr("(Killed); the kernel's OOM killer was at work (memory limit 8 GB, now "
                         "available 12 MB): use fewer workers or smaller samples; it was"));
   worker_.memory_limit = UINT64_MAX;
   EXPECT_THAT(death(killed_by(SIGKILL)).what(),
