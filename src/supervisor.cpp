@@ -159,8 +159,9 @@ class Watch {
   void on_death(uint32_t id, int status) {
     WorkerRecord& worker = control_.worker(id);
     worker.wait_status.store(status, std::memory_order_relaxed);
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) note_memory(worker);
     const bool in_use = control_.stop().load() == 0 && is_alive(worker);
+    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (in_use && killed && worker.overdue.load() == 0) note_memory(worker);
     if (in_use && may_replace(worker)) {
       control_.disown(id);
       control_.restarts().fetch_add(1, std::memory_order_relaxed);
@@ -280,6 +281,7 @@ pid_t fork_without_generator_in_use() {
 
 Supervisor::Supervisor(Control& control, SupervisorLimits limits, const RunWorker& run_worker)
     : control_(control), owner_(getpid()) {
+  WorkerThreads threads;
   std::array<int, 2> sockets{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
     throw std::system_error(errno, std::system_category(), "stoker: cannot make a socket pair");
@@ -287,7 +289,6 @@ Supervisor::Supervisor(Control& control, SupervisorLimits limits, const RunWorke
   // Whatever is buffered would be printed twice.
   std::cout.flush();
   std::fflush(stdout);
-  WorkerThreads threads;
   pid_ = fork_without_generator_in_use();
   if (pid_ == 0) {
     threads.limit();
