@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace stoker::detail {
 
@@ -12,5 +13,15 @@ namespace stoker::detail {
 // 1 or 2) that this process is in; page cache that can be dropped counts as free. In bytes; the
 // greatest number if nothing is known. `root` is where /proc and /sys are found.
 uint64_t available_memory(const std::filesystem::path& root = "/");
+
+// What tells whether a process was killed because memory ran out.
+struct MemorySigns {
+  // Processes that the kernel has killed for that in this process's control group, or, where groups
+  // do not count, on the machine; nothing if neither is known.
+  std::optional<uint64_t> oom_kills;
+  uint64_t limit;      // the least of its control groups; the greatest number if there is none
+  uint64_t available;  // as above
+};
+MemorySigns memory_signs(const std::filesystem::path& root = "/");
 
 }  // namespace stoker::detail

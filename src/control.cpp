@@ -77,7 +77,9 @@ void WorkerRecord::renew() {
   pid.store(0, std::memory_order_relaxed);
   claim.store(kIdle, std::memory_order_relaxed);
   progress.since.store(0, std::memory_order_relaxed);
-  overdue.store(false, std::memory_order_relaxed);
+  overdue.store(0, std::memory_order_relaxed);
+  oom_killer.store(OomKiller::kUnknown, std::memory_order_relaxed);
+  setup.store(Setup::kInitFn, std::memory_order_relaxed);
 }
 
 void Control::disown(uint32_t worker) {

@@ -20,17 +20,24 @@ namespace stoker::detail {
 enum class WorkerState : uint32_t {
   kNone,        // not forked yet
   kRunning,     // forked
-  kInitFailed,  // worker_init_fn threw; `text` says what
+  kInitFailed,  // worker_init_fn or open_in_worker threw; `text` says what
   kDead,        // ended, see wait_status; set by the supervisor
   kNoFork,      // could not be forked; wait_status is the errno
 };
 
 // Why a dead worker was not replaced.
 enum class Final : uint32_t {
-  kNoRestarts,     // nobody wanted it
-  kRestartsSpent,  // max_restarts replacements were made in this epoch
-  kKilledTwice,    // its sample had ended another worker before
+  kNoRestarts,        // nobody wanted it
+  kRestartsSpent,     // max_restarts replacements were made in this epoch
+  kKilledTwice,       // its sample had ended another worker before
+  kBatchKilledTwice,  // .. its batch, of a dataset that fetches whole batches
 };
+
+// Whether the kernel killed processes for want of memory when a worker was killed by SIGKILL.
+enum class OomKiller : uint32_t { kUnknown, kIdle, kAtWork };
+
+// What of the user's a worker runs before its first sample.
+enum class Setup : uint32_t { kInitFn, kOpenInWorker };
 
 // What a worker is doing just now.
 struct Progress {
@@ -40,7 +47,7 @@ struct Progress {
   std::atomic<int64_t> since{0};
 };
 
-// Written by its worker, but for state, pid, wait_status, overdue and final.
+// Written by its worker, but for state, pid, wait_status and what comes after progress.
 struct WorkerRecord {
   static constexpr uint64_t kIdle = ~uint64_t{0};
 
@@ -54,10 +61,18 @@ struct WorkerRecord {
   // point can be told from it. slot << 32 | sequence; kIdle if nothing.
   std::atomic<uint64_t> claim{kIdle};
   Progress progress;
-  // Set by the supervisor: it ended the worker for taking too long over one sample.
-  std::atomic<bool> overdue{false};
-  // .. and why it was not replaced.
+  // Set by the supervisor: it ended the worker for taking longer than so many seconds over one
+  // sample; 0 if it did not.
+  std::atomic<double> overdue{0};
+  // .. why it was not replaced
   std::atomic<Final> final{Final::kNoRestarts};
+  // .. and, of one killed by SIGKILL, what is known of memory: the limit of its control group (the
+  // greatest number if there is none) and what was available, in bytes.
+  std::atomic<OomKiller> oom_killer{OomKiller::kUnknown};
+  std::atomic<uint64_t> memory_limit{0};
+  std::atomic<uint64_t> memory_available{0};
+  // By the worker again: what threw, of which type and with which text, if state is kInitFailed.
+  std::atomic<Setup> setup{Setup::kInitFn};
   char type_name[256] = {};
   char text[2048] = {};
 

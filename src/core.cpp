@@ -83,7 +83,7 @@ class LoaderCore::Impl {
   }
 
   uint64_t begin_epoch() {
-    refuse_other_process();
+    check_process();
     end_epoch();
     ++epoch_;
     ++control().epochs();
@@ -91,6 +91,7 @@ class LoaderCore::Impl {
     stats_.epoch = {};
     began_ = Clock::now();
     error_ = nullptr;
+    if (filler_) filler_->open();
     if (options_.num_workers > 0 && !workers_are_well()) start_workers();
     publisher_.begin();
     over_ = false;
@@ -99,6 +100,7 @@ class LoaderCore::Impl {
   }
 
   bool next(uint64_t epoch, BatchLeaves& batch) {
+    check_process();
     if (epoch != epoch_) {
       throw std::logic_error("stoker: this iterator's epoch was ended by a later begin()");
     }
@@ -125,17 +127,12 @@ class LoaderCore::Impl {
   }
   const EpochPlan& plan() const { return plan_; }
   void load_state_dict(const StateDict& state) {
-    refuse_other_process();
+    check_process();
     end_epoch();
     plan_.load_state_dict(state);
   }
 
  private:
-  void refuse_other_process() const {
-    if (getpid() == owner_) return;
-    throw std::logic_error("stoker: a loader can only be used in the process that made it");
-  }
-
   std::unique_ptr<TaskSource> make_source() {
     check_for_dataset(options_, *fetcher_);
     const auto size = [this] { return fetcher_->size(); };
@@ -146,6 +143,11 @@ class LoaderCore::Impl {
   Control& control() { return pool_->control(); }
   Slot slot(uint32_t id) { return control().slot(id); }
   const std::deque<InFlight>& in_flight() const { return publisher_.in_flight(); }
+
+  void check_process() const {
+    if (getpid() == owner_) return;
+    throw std::logic_error("stoker: a loader can only be used in the process that made it");
+  }
 
   // --- workers
 
@@ -158,7 +160,8 @@ class LoaderCore::Impl {
     publisher_.reclaim_all();
     control().reset();
     supervisor_.emplace(
-        control(), SupervisorLimits{options_.max_restarts, options_.sample_timeout},
+        control(),
+        SupervisorLimits{options_.max_restarts, options_.sample_timeout, fetcher_->whole_batches()},
         [this](uint32_t id, bool replacement) { run_worker(job_, id, replacement); });
   }
 

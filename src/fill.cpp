@@ -49,6 +49,21 @@ Filler::Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_w
   if (fetcher.is_stream()) random_.always();
 }
 
+void Filler::open() {
+  if (opened_) return;
+  const std::optional<WorkerInfo> outer = current_worker_info();
+  const WorkerInfo info{worker_id_.value_or(0), num_workers_, 0};
+  current_worker_info() = info;
+  try {
+    fetcher_.open_in_worker(info);
+  } catch (...) {
+    current_worker_info() = outer;
+    throw;
+  }
+  current_worker_info() = outer;
+  opened_ = true;
+}
+
 uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& progress) {
   // Of a loader in whose `get` this one runs.
   const std::optional<WorkerInfo> outer = current_worker_info();

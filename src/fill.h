@@ -32,6 +32,9 @@ class Filler {
   Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_workers,
          FillOptions options = {});
 
+  // Once, before the first sample: lets the dataset open what each process needs for itself.
+  void open();
+
   // Where the program's own randomness begins and ends to be set aside.
   void enter() { random_.enter(); }
   void leave() { random_.leave(); }
@@ -92,6 +95,7 @@ class Filler {
   std::vector<OwnRow> mine_;
   OnError on_error_;
   bool timed_;
+  bool opened_ = false;
 };
 
 }  // namespace stoker::detail

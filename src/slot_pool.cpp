@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "slot_pool.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace stoker::detail {
@@ -25,7 +27,8 @@ uint64_t least_bytes(uint32_t num_workers, InFlightLimit in_flight) {
 }  // namespace
 
 SlotPool::SlotPool(uint32_t num_workers, InFlightLimit in_flight, uint64_t limit)
-    : region_(kRegionBytes, least_bytes(num_workers, in_flight)),
+    : owner_(getpid()),
+      region_(kRegionBytes, least_bytes(num_workers, in_flight)),
       control_(Control::create(region_.data(), num_workers, in_flight.most)),
       usual_in_flight_(in_flight.usual),
       used_(Control::bytes_needed(num_workers, in_flight.most)),
@@ -71,6 +74,7 @@ std::optional<uint32_t> SlotPool::take_free(uint64_t num_samples) {
 }
 
 void SlotPool::give_back(uint32_t slot) {
+  if (getpid() != owner_) return;
   const std::lock_guard lock(mutex_);
   budget_.end(slot);
   free_.push_back(slot);

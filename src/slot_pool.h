@@ -7,6 +7,7 @@
 // Process safety: the program's own process only. Thread safety: leases may end on any thread.
 
 #include <c10/core/Storage.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
@@ -31,6 +32,8 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   // A free slot with room to keep the books of n samples; nothing if the address space is used up,
   // or the memory that batches may take.
   std::optional<uint32_t> acquire(uint64_t num_samples);
+  // In a child that the program forked: nothing. The slot is the program's, and the lock may be a
+  // copy that another thread held.
   void give_back(uint32_t slot);
   // Slots made so far.
   uint32_t made() const { return made_; }
@@ -51,6 +54,7 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   void drop_pages(uint32_t slot);
   std::optional<uint32_t> take_free(uint64_t num_samples);
 
+  pid_t owner_;
   Region region_;
   Control* control_;
   uint32_t usual_in_flight_;

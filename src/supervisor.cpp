@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "supervisor.h"
 
-#include <ATen/Parallel.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -18,11 +18,16 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
 
+#include "available_memory.h"
 #include "futex.h"
+#include "sample_clock.h"
+#include "worker_threads.h"
 
 namespace stoker::detail {
 
@@ -67,11 +72,17 @@ class Watch {
  public:
   Watch(Control& control, SupervisorLimits limits, int socket, pid_t program,
         const Supervisor::RunWorker& run)
-      : control_(control), limits_(limits), run_worker_(run), socket_(socket), self_(getpid()) {
+      : control_(control),
+        limits_(limits),
+        run_worker_(run),
+        socket_(socket),
+        self_(getpid()),
+        oom_kills_(memory_signs().oom_kills) {
     prctl(PR_SET_NAME, "stoker superv.", 0, 0, 0);
     reset_signals();
-    // Before anything may use ATen: a pool that the program started does not survive the fork.
-    at::set_num_threads(1);
+    if (limits.sample_timeout.count() > 0) {
+      clock_.emplace(control.num_workers(), limits.sample_timeout);
+    }
     sigemptyset(&mask_);
     sigaddset(&mask_, SIGCHLD);
     sigprocmask(SIG_BLOCK, &mask_, &old_mask_);
@@ -83,7 +94,8 @@ class Watch {
 
   [[noreturn]] void run() {
     for (uint32_t id = 0; id < control_.num_workers(); ++id) spawn(id, false);
-    while (wait_for_death(milliseconds_between_looks())) {
+    const int between_looks = clock_ ? static_cast<int>(clock_->interval().count()) : -1;
+    while (wait_for_death(between_looks)) {
       reap();
       kill_overdue();
     }
@@ -148,6 +160,8 @@ class Watch {
     WorkerRecord& worker = control_.worker(id);
     worker.wait_status.store(status, std::memory_order_relaxed);
     const bool in_use = control_.stop().load() == 0 && is_alive(worker);
+    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (in_use && killed && worker.overdue.load() == 0) note_memory(worker);
     if (in_use && may_replace(worker)) {
       control_.disown(id);
       control_.restarts().fetch_add(1, std::memory_order_relaxed);
@@ -171,7 +185,7 @@ class Watch {
     const std::pair sample(claim, worker.progress.row.load(std::memory_order_relaxed));
     Final final = Final::kNoRestarts;
     if (claim != WorkerRecord::kIdle && !killers_.insert(sample).second) {
-      final = Final::kKilledTwice;
+      final = limits_.whole_batches ? Final::kBatchKilledTwice : Final::kKilledTwice;
     } else if (restarts_ == limits_.max_restarts) {
       final = Final::kRestartsSpent;
     } else {
@@ -182,20 +196,27 @@ class Watch {
     return false;
   }
 
-  // Of the limit on a sample's time an eighth may pass unnoticed.
-  int milliseconds_between_looks() const {
-    const double limit = limits_.sample_timeout.count();
-    return limit > 0 ? static_cast<int>(std::clamp(1e3 * limit / 8, 1.0, 1e6)) : -1;
+  // Each kill by the kernel explains one death.
+  void note_memory(WorkerRecord& worker) {
+    const MemorySigns signs = memory_signs();
+    worker.memory_limit.store(signs.limit, std::memory_order_relaxed);
+    worker.memory_available.store(signs.available, std::memory_order_relaxed);
+    if (!signs.oom_kills || !oom_kills_) return;
+    const bool at_work = *signs.oom_kills > *oom_kills_;
+    if (at_work) ++*oom_kills_;
+    worker.oom_killer.store(at_work ? OomKiller::kAtWork : OomKiller::kIdle,
+                            std::memory_order_relaxed);
   }
 
   void kill_overdue() {
-    if (limits_.sample_timeout.count() == 0) return;
-    const Clock::duration now = Clock::now().time_since_epoch();
+    if (!clock_) return;
+    clock_->look(Clock::now().time_since_epoch());
     for (uint32_t id = 0; id < control_.num_workers(); ++id) {
       WorkerRecord& worker = control_.worker(id);
       const std::chrono::nanoseconds since(worker.progress.since.load(std::memory_order_relaxed));
-      if (since.count() == 0 || now - since <= limits_.sample_timeout) continue;
-      if (worker.state.load() != WorkerState::kRunning || worker.overdue.exchange(true)) continue;
+      if (since.count() == 0 || !clock_->is_overdue(id, since)) continue;
+      if (worker.state.load() != WorkerState::kRunning || worker.overdue.load() > 0) continue;
+      worker.overdue.store(limits_.sample_timeout.count());
       kill(worker.pid.load(), SIGKILL);
     }
   }
@@ -239,6 +260,8 @@ class Watch {
   int deaths_ = -1;
   int program_ = -1;
   pid_t self_;
+  std::optional<SampleClock> clock_;   // if there is a sample_timeout
+  std::optional<uint64_t> oom_kills_;  // those before the workers, and those that explain a death
   uint32_t epoch_ = 0;
   int64_t restarts_ = 0;                             // in that epoch
   std::set<std::pair<uint64_t, uint32_t>> killers_;  // .. claim and row of samples that ended one
@@ -246,10 +269,19 @@ class Watch {
   sigset_t old_mask_;
 };
 
+// Another thread may hold the lock of torch's default generator at this moment. Workers seed that
+// one, and their copy of the lock would stay locked.
+pid_t fork_without_generator_in_use() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return fork();
+}
+
 }  // namespace
 
 Supervisor::Supervisor(Control& control, SupervisorLimits limits, const RunWorker& run_worker)
     : control_(control), owner_(getpid()) {
+  WorkerThreads threads;
   std::array<int, 2> sockets{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
     throw std::system_error(errno, std::system_category(), "stoker: cannot make a socket pair");
@@ -257,8 +289,9 @@ Supervisor::Supervisor(Control& control, SupervisorLimits limits, const RunWorke
   // Whatever is buffered would be printed twice.
   std::cout.flush();
   std::fflush(stdout);
-  pid_ = fork();
+  pid_ = fork_without_generator_in_use();
   if (pid_ == 0) {
+    threads.limit();
     close(sockets[0]);
     Watch(control, limits, sockets[1], owner_, run_worker).run();
   }
@@ -270,31 +303,57 @@ Supervisor::Supervisor(Control& control, SupervisorLimits limits, const RunWorke
     throw std::system_error(error, std::system_category(),
                             "stoker: cannot fork the supervisor of the workers");
   }
+  process_ = watch_process(pid_);
 }
 
-bool Supervisor::alive() const {
-  pollfd end{socket_, POLLIN, 0};
-  return poll(&end, 1, 0) == 0;
+bool Supervisor::alive() const { return !ends_within(0); }
+
+// Without a pidfd its end of the socket tells, unless another process has a copy of it.
+bool Supervisor::ends_within(int milliseconds) const {
+  pollfd end{process_ >= 0 ? process_ : socket_, POLLIN, 0};
+  return poll(&end, 1, milliseconds) > 0;
+}
+
+// A program that waits for any child, or ignores SIGCHLD, has perhaps reaped it already, and its
+// number may be another process's. A pidfd stays its own.
+void Supervisor::kill_it() const {
+#ifdef SYS_pidfd_send_signal
+  if (process_ >= 0) {
+    syscall(SYS_pidfd_send_signal, process_, SIGKILL, nullptr, 0);
+    return;
+  }
+#endif
+  kill(pid_, SIGKILL);
+}
+
+void Supervisor::reap() const {
+  constexpr auto kPidFd = static_cast<idtype_t>(3);  // P_PIDFD; older headers lack it
+  siginfo_t info;
+  const auto wait = [&] {
+    return process_ >= 0 ? waitid(kPidFd, static_cast<id_t>(process_), &info, WEXITED)
+                         : waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED);
+  };
+  while (wait() < 0 && errno == EINTR) {
+  }
 }
 
 Supervisor::~Supervisor() {
   if (getpid() != owner_) {  // a child that the program forked
     close(socket_);
+    if (process_ >= 0) close(process_);
     return;
   }
   control_.stop().store(1);
   futex_wake(control_.published_word(), INT_MAX);
   shutdown(socket_, SHUT_WR);
-  // It closes its end by ending; if it cannot (stopped by a debugger, say), it is killed, and the
-  // kernel kills its workers.
-  pollfd end{socket_, POLLIN, 0};
+  // If it cannot end (stopped by a debugger, say), it is killed, and the kernel kills its workers.
   const auto deadline = Clock::now() + std::chrono::seconds(1);
-  while (poll(&end, 1, 50) <= 0 && Clock::now() < deadline) {
+  while (!ends_within(50) && Clock::now() < deadline) {
   }
-  if (end.revents == 0) kill(pid_, SIGKILL);
-  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  if (alive()) kill_it();
+  reap();
   close(socket_);
+  if (process_ >= 0) close(process_);
 }
 
 }  // namespace stoker::detail

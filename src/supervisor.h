@@ -21,6 +21,7 @@ namespace stoker::detail {
 struct SupervisorLimits {
   int64_t max_restarts = 0;                         // in one epoch
   std::chrono::duration<double> sample_timeout{0};  // 0: none
+  bool whole_batches = false;  // a "sample" is a batch then, as far as the limits go
 };
 
 class Supervisor {
@@ -40,9 +41,14 @@ class Supervisor {
   bool alive() const;
 
  private:
+  bool ends_within(int milliseconds) const;
+  void kill_it() const;
+  void reap() const;
+
   Control& control_;
   pid_t owner_;
   pid_t pid_ = -1;
+  int process_ = -1;  // a pidfd; -1 where the kernel has none
   int socket_ = -1;
 };
 

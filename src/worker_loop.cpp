@@ -50,11 +50,12 @@ class Worker {
         filler_(*job.fetcher, id, control_.num_workers(), job.fill) {}
 
   bool init() {
-    if (!job_.init_fn) return true;
-    current_worker_info() = WorkerInfo{id_, control_.num_workers(), 0};
     try {
-      job_.init_fn(id_);
+      current_worker_info() = WorkerInfo{id_, control_.num_workers(), 0};
+      if (job_.init_fn) job_.init_fn(id_);
       current_worker_info().reset();
+      me_.setup.store(Setup::kOpenInWorker, std::memory_order_relaxed);
+      filler_.open();
       return true;
     } catch (...) {
       const Failure failure = describe_exception(std::current_exception());

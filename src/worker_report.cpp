@@ -19,11 +19,29 @@ std::string at_index(std::optional<int64_t> index) {
   return index ? " at sample index " + std::to_string(*index) : "";
 }
 
-std::string hint(int signal) {
+// Of a worker that was killed by SIGKILL.
+std::string memory_hint(const WorkerRecord& worker) {
+  const std::string available = megabytes(worker.memory_available.load());
+  const uint64_t limit = worker.memory_limit.load();
+  switch (worker.oom_killer.load()) {
+    case OomKiller::kAtWork:
+      return "; the kernel's OOM killer was at work (" +
+             (limit == ~uint64_t{0} ? "no memory limit" : "memory limit " + megabytes(limit)) +
+             ", now available " + available + "): use fewer workers or smaller samples";
+    case OomKiller::kIdle:
+      return "; nothing says that memory ran out (the OOM killer was idle, " + available +
+             " is available): somebody sent the signal";
+    case OomKiller::kUnknown:
+      break;
+  }
+  return "; if nobody killed it, the machine or container ran out of memory: use fewer workers or "
+         "smaller samples";
+}
+
+std::string hint(int signal, const WorkerRecord& worker) {
   switch (signal) {
     case SIGKILL:
-      return "; if nobody killed it, the machine or container ran out of memory: use fewer workers "
-             "or smaller samples";
+      return memory_hint(worker);
     case SIGBUS:
       return "; a file it had mapped was cut short, or memory ran out";
     case SIGSEGV:
@@ -40,8 +58,10 @@ std::string last_word(Final final) {
       return "; it was not replaced, since max_restarts others were in this epoch already";
     case Final::kKilledTwice:
       return "; it was not replaced, since the same sample had ended a worker before";
+    case Final::kBatchKilledTwice:
+      return "; it was not replaced, since the same batch had ended a worker before";
     case Final::kNoRestarts:
-      break;
+      return "; it was not replaced, since max_restarts is 0";
   }
   return "";
 }
@@ -69,8 +89,9 @@ WorkerError report_init_failure(uint32_t id, const WorkerRecord& worker) {
   facts.worker_id = id;
   facts.pid = worker.pid.load();
   facts.type_name = worker.type_name;
-  return {"stoker: worker_init_fn of " + name(id, *facts.pid) + " threw " + *facts.type_name +
-              ": " + worker.text,
+  const bool opened = worker.setup.load() == Setup::kOpenInWorker;
+  return {std::string("stoker: ") + (opened ? "open_in_worker" : "worker_init_fn") + " of " +
+              name(id, *facts.pid) + " threw " + *facts.type_name + ": " + worker.text,
           std::move(facts)};
 }
 
@@ -82,13 +103,14 @@ WorkerError report_death(uint32_t id, const WorkerRecord& worker, std::optional<
   const int status = worker.wait_status.load();
   std::ostringstream text;
   text << "stoker: " << name(id, *facts.pid);
-  if (worker.overdue.load()) {
+  if (const double seconds = worker.overdue.load(); seconds > 0) {
     facts.signal = SIGKILL;
-    text << " took longer than the sample_timeout" << at_index(facts.index) << " and was killed";
+    text << " took longer than the sample_timeout of " << seconds << " s" << at_index(facts.index)
+         << " and was killed";
   } else if (WIFSIGNALED(status)) {
     facts.signal = WTERMSIG(status);
     text << " was killed by signal " << *facts.signal << " (" << strsignal(*facts.signal) << ")"
-         << at_index(facts.index) << hint(*facts.signal);
+         << at_index(facts.index) << hint(*facts.signal, worker);
   } else {
     facts.exit_status = WEXITSTATUS(status);
     text << " exited with status " << *facts.exit_status << at_index(facts.index)

@@ -17,7 +17,7 @@ namespace stoker::detail {
 
 // An exception in `get`, `get_batch` or collation.
 WorkerError report_failure(const Failure& failure);
-// worker_init_fn threw.
+// worker_init_fn or open_in_worker threw.
 WorkerError report_init_failure(uint32_t id, const WorkerRecord& worker);
 // A worker that ended on its own; `index` is the sample it was working on.
 WorkerError report_death(uint32_t id, const WorkerRecord& worker, std::optional<size_t> index);

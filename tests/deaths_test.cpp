@@ -60,6 +60,29 @@ TEST(DeathsTest, AbortIsToldWithItsSignal) {
   EXPECT_EQ(epoch_of(loader), up_to(64));
 }
 
+int overflow_the_stack(const volatile char* above) {
+  volatile char frame[4096];
+  frame[0] = *above;
+  return getppid() == 0 ? 0 : overflow_the_stack(frame) + frame[0];
+}
+
+TEST(DeathsTest, AStackOverflowIsToldWithItsSample) {
+  const auto overflow = [] {
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    overflow_the_stack("x");
+  };
+  DataLoader loader(once(overflow), {.batch_size = 8, .num_workers = 2});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  if (!kSanitized) {  // which exits with its own report
+    EXPECT_EQ(error->facts().signal, SIGSEGV);
+    EXPECT_THAT(error->what(), HasSubstr("(Segmentation fault) at sample index 17; run with"));
+  }
+  EXPECT_EQ(error->facts().index, 17);
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
 TEST(DeathsTest, TheBatchesBeforeAreDeliveredFirstAlsoIfTheWorkerIsLongDead) {
   DataLoader loader(once([] { _exit(3); }),
                     {.batch_size = 4, .num_workers = 2, .prefetch_factor = 8});

@@ -3,13 +3,17 @@
 #   cmake -DROOT=<checkout> -P layout_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(tier0 bad_samples control failure generator_state memory_budget place record row_layout row_writer slot state_dict
-  stats stream_copy task_source)
-set(tier1 available_memory futex region)
+set(tier0 bad_samples control failure generator_state memory_budget place record row_layout
+  row_writer sample_clock slot state_dict stats stream_copy task_source)
+set(tier1 available_memory futex pread_file region worker_threads)
 set(tier2 arrivals batch_source checked_options collate epoch_plan fill hand_out pad_collate
   publisher randomness sampler seed slot_pool stream_reader stream_source supervisor worker
   worker_context worker_loop worker_report worker_watch)
 set(tier3 core)
+
+# What runs in workers, which must not touch a device: not even ask for one.
+set(in_workers collate control failure fill futex randomness row_layout row_writer slot stream_copy
+  stream_reader record supervisor worker_context worker_loop worker_threads)
 
 function(tier_of name out)
   foreach(tier RANGE 3)
@@ -57,6 +61,13 @@ foreach(source IN LISTS sources)
   check_size(${source})
   get_filename_component(name ${source} NAME_WE)
   tier_of(${name} mine)
+  if(name IN_LIST in_workers)
+    file(STRINGS ${source} bad
+      REGEX "is_pinned|pin_memory|getAccelerator|getPinnedMemory|hasCUDA|lazyInit|[Cc]uda[A-Z_:(]")
+    if(bad)
+      message(SEND_ERROR "${source} runs in workers, and asks for a device: ${bad}")
+    endif()
+  endif()
   file(STRINGS ${source} includes REGEX "^#include")
   foreach(line IN LISTS includes)
     if(line MATCHES "<boost" AND NOT name STREQUAL region)

@@ -131,17 +131,26 @@ TEST(RestartTest, WithoutOrderNothingIsLostEither) {
 }
 
 struct Pages {
-  Shared<std::atomic<int>> deaths;
+  int most_deaths;
+  Shared<std::atomic<int>> deaths = {};
   int64_t get(size_t index) { return static_cast<int64_t>(index); }
   std::vector<int64_t> get_batch(std::span<const size_t> indices) {
-    if (indices.front() == 16 && (*deaths)++ == 0) kill_self();
+    if (indices.front() == 16 && (*deaths)++ < most_deaths) kill_self();
     return {indices.begin(), indices.end()};
   }
   size_t size() const { return 64; }
 };
 
 TEST(RestartTest, WholeBatchesAreFetchedAgain) {
-  DataLoader loader(Pages{}, {.batch_size = 8, .num_workers = 2, .max_restarts = 1});
+  DataLoader loader(Pages{1}, {.batch_size = 8, .num_workers = 2, .max_restarts = 1});
+  EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
+TEST(RestartTest, ABatchThatEndsTwoWorkersIsReportedAsABatch) {
+  DataLoader loader(Pages{2}, {.batch_size = 8, .num_workers = 2, .max_restarts = 10});
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr("not replaced, since the same batch had ended a worker"));
   EXPECT_EQ(epoch_of(loader), up_to(64));
 }
 
@@ -211,7 +220,7 @@ TEST(SampleTimeoutTest, WithoutRestartsTheStuckSampleIsTold) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->facts().index, 17);
   EXPECT_EQ(error->facts().signal, SIGKILL);
-  EXPECT_THAT(error->what(), HasSubstr("took longer than the sample_timeout at sample index 17"));
+  EXPECT_THAT(error->what(), HasSubstr("took longer than the sample_timeout of 0.2 s at sample index 17"));
   EXPECT_EQ(epoch_of(loader), up_to(64));
 }
 

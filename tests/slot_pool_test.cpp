@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -55,6 +56,26 @@ TEST(SlotPoolTest, TheSlotGivenBackLastIsUsedFirst) {
   EXPECT_EQ(pool->acquire(10), b);
   EXPECT_EQ(pool->acquire(10), a);
   EXPECT_EQ(pool->made(), 2u);
+}
+
+// Where another thread of the program holds the lock of the books at most times.
+TEST(SlotPoolTest, InAForkedChildASlotMayBeGivenBackWithoutEffect) {
+  const auto pool = make_pool();
+  const uint32_t slot = pool->acquire(10).value();
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) pool->memory();
+  });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = fork_child([&] { pool->give_back(slot); });
+    const bool ended = eventually([&] { return !is_alive(child); });
+    if (!ended) kill(child, SIGKILL);
+    wait_for(child);
+    ASSERT_TRUE(ended) << "child " << i << " waits for a lock that nobody holds";
+  }
+  stop = true;
+  busy.join();
+  EXPECT_NE(pool->acquire(10), slot);
 }
 
 TEST(SlotPoolTest, GrowsWhenTheProgramKeepsBatches) {

@@ -76,7 +76,7 @@ TEST_F(ReportTest, AWorkerThatWasKilled) {
   EXPECT_STREQ(error.what(),
                "stoker: worker 3 (pid 4711) was killed by signal 9 (Killed) at sample index 17; if "
                "nobody killed it, the machine or container ran out of memory: use fewer workers or "
-               "smaller samples");
+               "smaller samples; it was not replaced, since max_restarts is 0");
   EXPECT_EQ(error.facts().worker_id, 3);
   EXPECT_EQ(error.facts().pid, 4711);
   EXPECT_EQ(error.facts().signal, SIGKILL);
@@ -86,15 +86,15 @@ TEST_F(ReportTest, AWorkerThatWasKilled) {
 
 TEST_F(ReportTest, ASignalComesWithItsLikelyCause) {
   EXPECT_THAT(death(killed_by(SIGSEGV)).what(),
-              EndsWith("signal 11 (Segmentation fault); run with num_workers = 0 under a debugger "
-                       "to see where"));
-  EXPECT_THAT(
-      death(killed_by(SIGABRT)).what(),
-      EndsWith("signal 6 (Aborted); run with num_workers = 0 under a debugger to see where"));
+              HasSubstr("signal 11 (Segmentation fault); run with num_workers = 0 under a debugger "
+                        "to see where; it was"));
+  EXPECT_THAT(death(killed_by(SIGABRT)).what(),
+              HasSubstr("signal 6 (Aborted); run with num_workers = 0 under a debugger to see "
+                        "where; it was"));
   EXPECT_THAT(death(killed_by(SIGBUS)).what(),
-              EndsWith("signal 7 (Bus error); a file it had mapped was cut short, or memory ran "
-                       "out"));
-  EXPECT_THAT(death(killed_by(SIGTERM)).what(), EndsWith("signal 15 (Terminated)"));
+              HasSubstr("signal 7 (Bus error); a file it had mapped was cut short, or memory ran "
+                        "out; it was"));
+  EXPECT_THAT(death(killed_by(SIGTERM)).what(), HasSubstr("signal 15 (Terminated); it was"));
 }
 
 TEST_F(ReportTest, AWorkerThatDumpedCoreWasKilledToo) {
@@ -105,7 +105,8 @@ TEST_F(ReportTest, AWorkerThatExited) {
   const WorkerError error = death(exited_with(7), 17);
   EXPECT_STREQ(error.what(),
                "stoker: worker 3 (pid 4711) exited with status 7 at sample index 17; code that a "
-               "dataset calls must not end the process");
+               "dataset calls must not end the process; it was not replaced, since max_restarts is "
+               "0");
   EXPECT_EQ(error.facts().exit_status, 7);
   EXPECT_FALSE(error.facts().signal);
 }
@@ -118,11 +119,11 @@ TEST_F(ReportTest, AnEndOutsideOfAnySampleHasNoIndex) {
 }
 
 TEST_F(ReportTest, AWorkerThatTookTooLong) {
-  worker_.overdue = true;
+  worker_.overdue = 2.5;
   const WorkerError error = death(killed_by(SIGKILL), 17);
   EXPECT_STREQ(error.what(),
-               "stoker: worker 3 (pid 4711) took longer than the sample_timeout at sample index 17 "
-               "and was killed");
+               "stoker: worker 3 (pid 4711) took longer than the sample_timeout of 2.5 s at sample "
+               "index 17 and was killed; it was not replaced, since max_restarts is 0");
   EXPECT_EQ(error.facts().worker_id, 3);
   EXPECT_EQ(error.facts().pid, 4711);
   EXPECT_EQ(error.facts().signal, SIGKILL);
@@ -131,37 +132,61 @@ TEST_F(ReportTest, AWorkerThatTookTooLong) {
 }
 
 TEST_F(ReportTest, AWorkerThatTookTooLongIsToldSoEvenIfItExitedJustThen) {
-  worker_.overdue = true;
+  worker_.overdue = 30;
   const WorkerError error = death(exited_with(0));
   EXPECT_STREQ(error.what(),
-               "stoker: worker 3 (pid 4711) took longer than the sample_timeout and was killed");
+               "stoker: worker 3 (pid 4711) took longer than the sample_timeout of 30 s and was "
+               "killed; it was not replaced, since max_restarts is 0");
   EXPECT_EQ(error.facts().signal, SIGKILL);
   EXPECT_FALSE(error.facts().index);
   EXPECT_FALSE(error.facts().exit_status);
 }
 
-TEST_F(ReportTest, WithoutRestartsNothingIsSaidOfAReplacement) {
-  worker_.final = Final::kNoRestarts;
-  EXPECT_THAT(death(killed_by(SIGKILL), 17).what(), Not(HasSubstr("replaced")));
-  EXPECT_THAT(death(exited_with(7), 17).what(), Not(HasSubstr("replaced")));
-  worker_.overdue = true;
-  EXPECT_THAT(death(killed_by(SIGKILL), 17).what(), Not(HasSubstr("replaced")));
+// The bytes are those of a control group of 8 GB of which 12 MB are left.
+TEST_F(ReportTest, AKillComesWithWhatTheKernelToldOfMemory) {
+  worker_.memory_limit = uint64_t{8} << 30;
+  worker_.memory_available = 12 << 20;
+  worker_.oom_killer = OomKiller::kAtWork;
+  EXPECT_THAT(death(killed_by(SIGKILL)).what(),
+              HasSubstr("(Killed); the kernel's OOM killer was at work (memory limit 8 GB, now "
+                        "available 12 MB): use fewer workers or smaller samples; it was"));
+  worker_.memory_limit = UINT64_MAX;
+  EXPECT_THAT(death(killed_by(SIGKILL)).what(),
+              HasSubstr("was at work (no memory limit, now available 12 MB): use"));
+  worker_.oom_killer = OomKiller::kIdle;
+  EXPECT_THAT(death(killed_by(SIGKILL)).what(),
+              HasSubstr("(Killed); nothing says that memory ran out (the OOM killer was idle, 12 "
+                        "MB is available): somebody sent the signal; it was"));
+  EXPECT_THAT(death(killed_by(SIGTERM)).what(), Not(HasSubstr("memory")));
+}
+
+TEST_F(ReportTest, AnExceptionOfOpenInWorker) {
+  std::strcpy(worker_.type_name, "std::system_error");
+  std::strcpy(worker_.text, "no such file");
+  worker_.setup = Setup::kOpenInWorker;
+  EXPECT_STREQ(report_init_failure(3, worker_).what(),
+               "stoker: open_in_worker of worker 3 (pid 4711) threw std::system_error: no such "
+               "file");
 }
 
 // However the worker ended.
 TEST_F(ReportTest, ADeathTellsWhyTheWorkerWasNotReplaced) {
   const auto expect_end = [this](const std::string& end) {
-    worker_.overdue = false;
+    worker_.overdue = 0;
     EXPECT_THAT(death(killed_by(SIGTERM), 17).what(), EndsWith("at sample index 17" + end));
     EXPECT_THAT(death(killed_by(SIGKILL), 17).what(), EndsWith("or smaller samples" + end));
     EXPECT_THAT(death(exited_with(7)).what(), EndsWith("must not end the process" + end));
-    worker_.overdue = true;
+    worker_.overdue = 1;
     EXPECT_THAT(death(killed_by(SIGKILL)).what(), EndsWith("and was killed" + end));
   };
+  worker_.final = Final::kNoRestarts;
+  expect_end("; it was not replaced, since max_restarts is 0");
   worker_.final = Final::kRestartsSpent;
   expect_end("; it was not replaced, since max_restarts others were in this epoch already");
   worker_.final = Final::kKilledTwice;
   expect_end("; it was not replaced, since the same sample had ended a worker before");
+  worker_.final = Final::kBatchKilledTwice;
+  expect_end("; it was not replaced, since the same batch had ended a worker before");
 }
 
 TEST_F(ReportTest, AWorkerThatCouldNotBeForked) {

@@ -3,6 +3,7 @@
 
 #include <stoker/sample.h>
 #include <stoker/state_dict.h>
+#include <stoker/worker.h>
 
 #include <concepts>
 #include <cstddef>
@@ -54,6 +55,17 @@ constexpr bool kInheritsGetBatch<D> = kIsTorchBase<typename ClassOf<decltype(&D:
 template <class D>
 concept MapDataset = detail::HasSize<D> && requires(D& dataset, size_t index) {
   { dataset.get(index) } -> SampleType;
+};
+
+/// A dataset that opens something in each process for itself: what must not be shared through a
+/// fork, such as a file that is read with `lseek` or `std::ifstream`, a database, a socket.
+/// `open_in_worker` is called once in each worker (in a replacement too) after `worker_init_fn` and
+/// before the first sample, with `seed` 0; with `num_workers` = 0 in the program, by the first
+/// `begin()`. What it throws is told as what `worker_init_fn` throws. In Python this is done in
+/// `worker_init_fn`, on `get_worker_info().dataset`.
+template <class D>
+concept OpensInWorker = requires(D& dataset, const WorkerInfo& info) {
+  dataset.open_in_worker(info);
 };
 
 /// The type of a dataset's samples.

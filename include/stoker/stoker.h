@@ -6,6 +6,7 @@
 #include <stoker/dataloader.h>
 #include <stoker/dataset.h>
 #include <stoker/options.h>
+#include <stoker/pread_file.h>
 #include <stoker/sample.h>
 #include <stoker/sampler.h>
 #include <stoker/state_dict.h>

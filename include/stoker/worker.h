@@ -19,9 +19,9 @@ struct WorkerInfo {
   uint64_t seed = 0;
 };
 
-/// The caller's WorkerInfo while a loader runs `get`, `get_batch` or `worker_init_fn` on this
-/// thread; nothing elsewhere. Unlike Python's, it is also set for `num_workers` = 0, so that a
-/// dataset that uses `seed` yields the same bytes there.
+/// The caller's WorkerInfo while a loader runs `get`, `get_batch`, `open_in_worker` or
+/// `worker_init_fn` on this thread; nothing elsewhere. Unlike Python's, it is also set for
+/// `num_workers` = 0, so that a dataset that uses `seed` yields the same bytes there.
 std::optional<WorkerInfo> worker_info() noexcept;
 
 /// What went wrong in a worker, and where. Thrown in the main process by the loader's iterator.

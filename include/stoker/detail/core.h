@@ -5,6 +5,7 @@
 #include <stoker/options.h>
 #include <stoker/state_dict.h>
 #include <stoker/stats.h>
+#include <stoker/worker.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +40,8 @@ class Fetcher {
   /// Worker: the epoch that the next samples are of, from 0.
   virtual void set_epoch(int64_t epoch) = 0;
 
+  /// Worker: lets the dataset open what each process needs for itself. Before the first sample.
+  virtual void open_in_worker(const WorkerInfo&) {}
   /// Worker: one sample.
   virtual const FlatSample& get(size_t index) = 0;
   /// Worker: all samples of a batch; returns how many came.

@@ -37,6 +37,9 @@ class DatasetFetcher : public Fetcher {
     }
   }
 
+  void open_in_worker([[maybe_unused]] const WorkerInfo& info) override {
+    if constexpr (OpensInWorker<Dataset>) dataset_.open_in_worker(info);
+  }
   void set_epoch([[maybe_unused]] int64_t epoch) override {
     if constexpr (requires { dataset_.set_epoch(epoch); }) dataset_.set_epoch(epoch);
   }
