@@ -3,11 +3,12 @@
 #   cmake -DROOT=<checkout> -P layout_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(tier0 control failure generator_state memory_budget row_layout row_writer slot state_dict stats
-  stream_copy)
+set(tier0 checked_size control engine_draws failure generator_state keyed_permutation memory_budget
+  permutation row_layout row_writer slot state_dict stats stream_copy)
 set(tier1 available_memory futex region)
-set(tier2 arrivals batch_source checked_options collate fill hand_out randomness sampler seed slot_pool
-  supervisor worker worker_context worker_loop worker_report worker_watch)
+set(tier2 arrivals batch_source checked_options collate datasets fill hand_out randomness sampler
+  samplers seed slot_pool supervisor weighted_random_sampler worker worker_context worker_loop
+  worker_report worker_watch)
 set(tier3 core)
 
 function(tier_of name out)
@@ -32,7 +33,7 @@ function(check_size file)
   set(count ${count} PARENT_SCOPE)
 endfunction()
 
-file(GLOB headers ${ROOT}/include/stoker/*.h ${ROOT}/include/stoker/detail/*.h)
+file(GLOB_RECURSE headers ${ROOT}/include/stoker/*.h)
 file(GLOB sources ${ROOT}/src/*.h ${ROOT}/src/*.cpp)
 if(NOT headers OR NOT sources)
   message(FATAL_ERROR "found no sources under '${ROOT}'")
