@@ -4,11 +4,17 @@
 // Numbers drawn one by one from an engine, as torch's operators draw them from a generator.
 
 #include <ATen/core/DistributionsHelper.h>
+#include <ATen/core/Generator.h>
 #include <ATen/core/MT19937RNGEngine.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace stoker::detail {
+
+// The engine of this generator, or of torch's default one, as it is; the generator's own is then
+// moved on by so many draws, under its lock.
+at::mt19937 take_draws(const std::optional<at::Generator>& generator, uint64_t draws);
 
 class EngineDraws {
  public:

@@ -28,8 +28,8 @@ void require(bool condition) {
   if (!condition) throw std::invalid_argument("stoker: the state's generator is damaged");
 }
 
-void draw(at::mt19937& engine, uint64_t times) {
-  for (uint64_t i = 0; i < times; ++i) engine();
+void draw(at::mt19937& engine, int64_t times) {
+  for (int64_t i = 0; i < times; ++i) engine();
 }
 
 // How often was drawn since the engine was seeded, if not too often.
@@ -97,7 +97,7 @@ GeneratorState GeneratorState::from(const StateDict& state) {
     const int64_t draws = state.integer("draws");
     require(draws >= 0 && draws <= kMostDraws + kBlock);
     read.engine = at::mt19937(static_cast<uint64_t>(state.integer("seed")));
-    draw(read.engine, static_cast<uint64_t>(draws));
+    draw(read.engine, draws);
   }
   if (state.contains("next_float")) {
     read.next_float = std::bit_cast<float>(static_cast<uint32_t>(state.integer("next_float")));
@@ -106,16 +106,6 @@ GeneratorState GeneratorState::from(const StateDict& state) {
     read.next_double = std::bit_cast<double>(state.integer("next_double"));
   }
   return read;
-}
-
-at::mt19937 take_draws(const std::optional<at::Generator>& generator, uint64_t draws) {
-  auto* const impl = implementation(generator);
-  const std::lock_guard lock(impl->mutex_);
-  const at::mt19937 before = impl->engine();
-  at::mt19937 after = before;
-  draw(after, draws);
-  impl->set_engine(after);
-  return before;
 }
 
 }  // namespace stoker::detail

@@ -7,7 +7,6 @@
 #include <ATen/core/Generator.h>
 #include <stoker/state_dict.h>
 
-#include <cstdint>
 #include <optional>
 
 namespace stoker::detail {
@@ -31,9 +30,5 @@ struct GeneratorState {
   // Throws std::invalid_argument for a state that is none.
   static GeneratorState from(const StateDict& state);
 };
-
-// The engine of this generator, or of torch's default one, as it is; the generator's own is then
-// moved on by so many draws.
-at::mt19937 take_draws(const std::optional<at::Generator>& generator, uint64_t draws);
 
 }  // namespace stoker::detail

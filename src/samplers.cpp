@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checked_size.h"
+#include "engine_draws.h"
 #include "generator_state.h"
 #include "keyed_permutation.h"
 #include "permutation.h"

@@ -46,69 +46,28 @@ concept KeyRange = std::ranges::input_range<Range> && requires {
 template <class Range>
 using range_key_t = typename KeyOf<std::ranges::range_value_t<Range>>::type;
 
-// One epoch's range, on its way from begin to end.
-template <KeyRange Range>
-class Walk {
+// Each epoch, a range of its own.
+template <class Make>
+class RangeSampler final : public Sampler<range_key_t<std::invoke_result_t<Make&, int64_t>>> {
+  using Range = std::invoke_result_t<Make&, int64_t>;
+
  public:
-  explicit Walk(Range range) : range_(std::move(range)) {}
-  Walk(const Walk&) = delete;
-  Walk& operator=(const Walk&) = delete;
+  RangeSampler(Make make, std::optional<int64_t> size) : make_(std::move(make)), size_(size) {}
 
-  void restart() { at_.emplace(std::ranges::begin(range_)); }
-
-  std::optional<range_key_t<Range>> next() {
-    if (!at_ || *at_ == std::ranges::end(range_)) return std::nullopt;
+  void reset() override {
+    at_.reset();
+    range_.emplace(std::invoke(make_, next_epoch_++));
+    at_.emplace(std::ranges::begin(*range_));
+  }
+  std::optional<range_key_t<Range>> next() override {
+    if (!at_ || *at_ == std::ranges::end(*range_)) return std::nullopt;
     auto key = KeyOf<std::ranges::range_value_t<Range>>::key(**at_);
     ++*at_;
     return key;
   }
-  void skip(int64_t n) {
-    if (at_) std::ranges::advance(*at_, n, std::ranges::end(range_));
-  }
-  std::optional<int64_t> size() const {
-    if constexpr (std::ranges::sized_range<const Range>) {
-      return static_cast<int64_t>(std::ranges::size(range_));
-    } else {
-      return std::nullopt;
-    }
-  }
-
- private:
-  Range range_;
-  std::optional<std::ranges::iterator_t<Range>> at_;
-};
-
-// The same range in each epoch.
-template <KeyRange Range>
-class RangeSampler final : public Sampler<range_key_t<Range>> {
- public:
-  explicit RangeSampler(Range range) : walk_(std::move(range)) {}
-
-  void reset() override { walk_.restart(); }
-  std::optional<range_key_t<Range>> next() override { return walk_.next(); }
-  std::optional<int64_t> size() const override { return walk_.size(); }
-  void skip(int64_t n) override { walk_.skip(n); }
-
- private:
-  Walk<Range> walk_;
-};
-
-// A range of its own for each epoch.
-template <class Make>
-class MadeSampler final : public Sampler<range_key_t<std::invoke_result_t<Make&, int64_t>>> {
- public:
-  using Range = std::invoke_result_t<Make&, int64_t>;
-
-  MadeSampler(Make make, std::optional<int64_t> size) : make_(std::move(make)), size_(size) {}
-
-  void reset() override {
-    walk_.emplace(std::invoke(make_, next_epoch_++));
-    walk_->restart();
-  }
-  std::optional<range_key_t<Range>> next() override { return walk_ ? walk_->next() : std::nullopt; }
   std::optional<int64_t> size() const override { return size_; }
   void skip(int64_t n) override {
-    if (walk_) walk_->skip(n);
+    if (at_) std::ranges::advance(*at_, n, std::ranges::end(*range_));
   }
   StateDict state_dict() const override {
     StateDict state;
@@ -121,28 +80,36 @@ class MadeSampler final : public Sampler<range_key_t<std::invoke_result_t<Make&,
   Make make_;
   std::optional<int64_t> size_;
   int64_t next_epoch_ = 0;
-  std::optional<Walk<Range>> walk_;
+  std::optional<Range> range_;  // of this epoch
+  std::optional<std::ranges::iterator_t<Range>> at_;
 };
 
 }  // namespace detail
 
-/// A sampler (or batch sampler) over a range of integers (or of ranges of integers), the same in
-/// each epoch: `sampler_of(std::vector<int64_t>{7, 1, 7})`, `sampler_of(std::views::iota(5, 9))`.
-/// Holds the range by value. Compare any iterable given to Python's loader as `sampler`.
-template <std::ranges::forward_range Range>
-requires detail::KeyRange<Range> std::shared_ptr<Sampler<detail::range_key_t<Range>>> sampler_of(
-    Range range) {
-  return std::make_shared<detail::RangeSampler<Range>>(std::move(range));
-}
-
-/// A sampler (or batch sampler) over what `make(epoch)` returns, a range as above; called at the
-/// start of each epoch with its number, from 0. An epoch that was resumed is the one it was if
-/// `make` depends on that number alone. `size` is what the sampler tells as its size, if anything.
+/// A sampler (or batch sampler) over what `make(epoch)` returns, a range of integers (or of ranges
+/// of integers); called at the start of each epoch with its number, from 0. An epoch that is
+/// resumed is the one it was if `make` depends on that number alone. `size` is what the sampler
+/// tells as its size, if anything.
 template <class Make>
 requires detail::KeyRange<std::invoke_result_t<Make&, int64_t>>
 auto sampler_of(Make make, std::optional<int64_t> size = std::nullopt)
     -> std::shared_ptr<Sampler<detail::range_key_t<std::invoke_result_t<Make&, int64_t>>>> {
-  return std::make_shared<detail::MadeSampler<Make>>(std::move(make), size);
+  return std::make_shared<detail::RangeSampler<Make>>(std::move(make), size);
+}
+
+/// A sampler (or batch sampler) over a range, the same in each epoch:
+/// `sampler_of(std::vector<int64_t>{7, 1, 7})`, `sampler_of(std::views::iota(5, 9))`. Holds the
+/// range by value. Compare any iterable given to Python's loader as `sampler` or `batch_sampler`.
+template <std::ranges::forward_range Range>
+requires detail::KeyRange<Range> std::shared_ptr<Sampler<detail::range_key_t<Range>>> sampler_of(
+    Range range) {
+  std::optional<int64_t> size;
+  if constexpr (std::ranges::sized_range<Range>) {
+    size = static_cast<int64_t>(std::ranges::size(range));
+  }
+  return sampler_of(
+      [held = std::move(range)](int64_t) mutable { return std::ranges::ref_view<Range>(held); },
+      size);
 }
 
 }  // namespace stoker

@@ -75,7 +75,7 @@ class TensorDataset {
   std::array<detail::TensorRows, Count> tensors_;
 };
 
-template <class... Tensors>
+template <std::convertible_to<at::Tensor>... Tensors>
 TensorDataset(Tensors...) -> TensorDataset<sizeof...(Tensors)>;
 
 }  // namespace stoker
