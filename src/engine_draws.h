@@ -6,6 +6,7 @@
 #include <ATen/core/DistributionsHelper.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/MT19937RNGEngine.h>
+#include <ATen/core/TransformationHelper.h>
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +25,7 @@ class EngineDraws {
   int64_t index(int64_t size) {
     return at::uniform_int_from_to_distribution<int64_t>(static_cast<uint64_t>(size), 0)(this);
   }
-  double uniform() { return at::uniform_real_distribution<double>(0, 1)(this); }
+  double uniform() { return at::transformation::uniform_real<double>(random64(), 0, 1); }
 
   // How often `index` draws from the engine.
   static uint64_t draws_of_index(int64_t size) {

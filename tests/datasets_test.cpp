@@ -13,6 +13,7 @@
 #include <stoker/datasets/tensor.h>
 #include <stoker/datasets/transformed.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -345,6 +346,25 @@ TEST(TransformedDatasetTest, ForwardsBatchedFetches) {
   static_assert(BatchedDataset<decltype(doubled)>);
   EXPECT_THAT(doubled.get_batch(Indices{3, 9}), ElementsAre(6, 18));
   EXPECT_EQ(*batches, 1);
+}
+
+// The elements of a std::vector<bool> are none.
+TEST(DatasetsTest, SamplesMayBeBools) {
+  struct Odd : Counting {
+    bool get(size_t index) const { return index % 2 == 1; }
+    std::vector<bool> get_batch(std::span<const size_t> indices) const {
+      std::vector<bool> samples;
+      for (const size_t index : indices) samples.push_back(get(index));
+      return samples;
+    }
+  };
+  const Indices indices = {1, 0, 4};
+  EXPECT_THAT(ConcatDataset(Odd{{3}}, Odd{{2}}).get_batch(indices), ElementsAre(true, false, true));
+  EXPECT_THAT(Subset(Odd{{9}}, {2, 3, 5, 7, 8}).get_batch(indices),
+              ElementsAre(true, false, false));
+  EXPECT_EQ(std::get<1>(StackDataset(Counting{5}, Odd{{5}}).get_batch(indices)[0]), true);
+  EXPECT_THAT(TransformedDataset(Odd{{5}}, std::logical_not<bool>()).get_batch(indices),
+              ElementsAre(false, true, true));
 }
 
 // A pile of all of them, through loaders: the same bytes whether fetched one by one or in batches,

@@ -71,6 +71,14 @@ TEST(SamplerOfTest, AFunctionOfTheEpochIsCalledForEach) {
   EXPECT_THAT(epoch(*other), ElementsAre(3, 30));
 }
 
+TEST(SamplerOfTest, AFunctionMayReturnAReferenceToItsRange) {
+  Numbers kept = {4, 2};
+  const auto sampler = sampler_of([&kept](int64_t) -> const Numbers& { return kept; });
+  EXPECT_THAT(epoch(*sampler), ElementsAre(4, 2));
+  kept = {9};
+  EXPECT_THAT(epoch(*sampler), ElementsAre(9));
+}
+
 TEST(SamplerOfTest, AFunctionMayReturnBatches) {
   const auto sampler = sampler_of([](int64_t) { return std::vector<Numbers>{{1}, {2, 3}}; });
   EXPECT_THAT(epoch(*sampler), ElementsAre(Numbers{1}, Numbers{2, 3}));

@@ -49,7 +49,7 @@ using range_key_t = typename KeyOf<std::ranges::range_value_t<Range>>::type;
 // Each epoch, a range of its own.
 template <class Make>
 class RangeSampler final : public Sampler<range_key_t<std::invoke_result_t<Make&, int64_t>>> {
-  using Range = std::invoke_result_t<Make&, int64_t>;
+  using Range = std::remove_cvref_t<std::invoke_result_t<Make&, int64_t>>;
 
  public:
   RangeSampler(Make make, std::optional<int64_t> size) : make_(std::move(make)), size_(size) {}

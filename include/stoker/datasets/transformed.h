@@ -32,7 +32,7 @@ class TransformedDataset {
       requires BatchedDataset<Dataset> {
     std::vector<Sample> samples;
     samples.reserve(indices.size());
-    for (auto& sample : detail::fetch_all(dataset_, indices)) {
+    for (auto&& sample : detail::fetch_all(dataset_, indices)) {
       samples.push_back(std::invoke(transform_, std::move(sample)));
     }
     return samples;
