@@ -1,40 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/randperm.h>
 #include <stoker/sampler.h>
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "checked_size.h"
+#include "engine_draws.h"
 #include "generator_state.h"
+#include "permutation.h"
 #include "seed.h"
 
 namespace stoker {
 
-namespace {
-
-int64_t checked_size(int64_t size) {
-  if (size < 0) {
-    throw std::invalid_argument("stoker: a sampler's size is " + std::to_string(size) +
-                                "; it must be 0 or more");
-  }
-  return size;
-}
-
-// Beyond this size, torch::randperm draws 64 bits for each index.
-constexpr int64_t kMostDrawnOneByOne = std::numeric_limits<uint32_t>::max() / 20 - 1;
-
-std::vector<int64_t> draw_order(int64_t size, const at::Generator& generator) {
-  const at::Tensor order = at::randperm(size, generator, at::TensorOptions(at::kLong));
-  const auto* indices = order.const_data_ptr<int64_t>();
-  return {indices, indices + size};
-}
-
-}  // namespace
+using detail::checked_size;
 
 SequentialSampler::SequentialSampler(int64_t size) : size_(checked_size(size)) {}
 
@@ -45,59 +25,87 @@ std::optional<int64_t> SequentialSampler::next() {
   return next_++;
 }
 
+// What is left of the epoch, and where its indices come from.
+struct RandomSampler::Epoch {
+  explicit Epoch(int64_t size) : permutation(size) {}
+
+  detail::Permutation permutation;
+  int64_t position = 0;                      // in the permutation
+  detail::EngineDraws draws{at::mt19937()};  // with replacement
+  int64_t left = 0;
+  bool fresh = true;  // nothing has been drawn for it
+};
+
 RandomSampler::RandomSampler(int64_t size, std::optional<at::Generator> generator)
-    : size_(checked_size(size)), generator_(std::move(generator)) {}
+    : RandomSampler(size, false, std::nullopt, std::move(generator)) {}
+
+RandomSampler::RandomSampler(int64_t size, bool replacement, std::optional<int64_t> num_samples,
+                             std::optional<at::Generator> generator)
+    : size_(checked_size(size)),
+      replacement_(replacement),
+      num_samples_(num_samples ? detail::checked_num_samples(*num_samples) : size),
+      generator_(std::move(generator)),
+      epoch_(std::make_unique<Epoch>(size)) {
+  epoch_->left = num_samples_;
+  if (size_ == 0 && num_samples_ > 0) {
+    throw std::invalid_argument("stoker: num_samples is " + std::to_string(num_samples_) +
+                                ", and there are no samples to draw them from");
+  }
+}
+
+RandomSampler::~RandomSampler() = default;
 
 void RandomSampler::reset() {
-  next_ = 0;
-  fresh_ = true;
+  epoch_->fresh = true;
+  epoch_->left = num_samples_;
 }
 
-// Not in reset: Python draws at the first key, after whatever the program drew since.
+// Not in reset: Python draws at the first key, after whatever the program drew since. All that the
+// epoch takes from a given generator is taken here, so that one left early changes nothing: how far
+// the loader had run ahead by then depends on the number of workers. Without replacement that
+// includes a last, cut-off permutation, which Python draws also where nothing of it is used.
 void RandomSampler::begin() {
-  fresh_ = false;
-  const auto size = static_cast<size_t>(size_);
-  permuted_ = size;
-  if (generator_) {
-    order_ = draw_order(size_, *generator_);
-    // Python's sampler draws a last, unused permutation when it runs out, and the next epoch's
-    // order depends on it. Drawn here instead, so that an epoch left early changes nothing: how far
-    // the loader had run ahead by then depends on the number of workers.
-    draw_order(size_, *generator_);
-    return;
-  }
-  const uint64_t seed = detail::draw_seed({});
-  if (size_ > kMostDrawnOneByOne) {
-    order_ = draw_order(size_, at::make_generator<at::CPUGeneratorImpl>(seed));
-    return;
-  }
-  order_.resize(size);
-  std::iota(order_.begin(), order_.end(), 0);
-  engine_ = at::mt19937(seed);
-  permuted_ = 0;
-}
-
-// Goes on with the permutation that torch::randperm would draw (Fisher and Yates's), in stretches:
-// the first batch need not wait for millions of indices to be shuffled.
-void RandomSampler::permute_more() {
-  const size_t size = order_.size();
-  const size_t end = std::min(size, permuted_ + std::clamp<size_t>(permuted_, 256, 16384));
-  for (; permuted_ < end; ++permuted_) {
-    if (permuted_ + 1 == size) continue;  // nothing is drawn for the last one
-    std::swap(order_[permuted_], order_[permuted_ + (*engine_)() % (size - permuted_)]);
+  epoch_->fresh = false;
+  const auto times = [](int64_t count, uint64_t draws) {
+    return draws * static_cast<uint64_t>(count);
+  };
+  const auto engine = [&](uint64_t draws) {
+    return generator_ ? detail::take_draws(generator_, draws) : at::mt19937(detail::draw_seed({}));
+  };
+  if (replacement_ && size_ > 0) {
+    epoch_->draws = detail::EngineDraws(
+        engine(times(num_samples_, detail::EngineDraws::draws_of_index(size_))));
+  } else {
+    const int64_t permutations = size_ == 0 ? 0 : num_samples_ / size_ + 1;
+    epoch_->permutation.begin(engine(times(permutations, detail::Permutation::draws(size_))));
+    epoch_->position = 0;
   }
 }
 
 std::optional<int64_t> RandomSampler::next() {
-  if (fresh_) begin();
-  if (next_ == order_.size()) return std::nullopt;
-  while (next_ >= permuted_) permute_more();
-  return order_[next_++];
+  if (epoch_->fresh) begin();
+  if (epoch_->left == 0) return std::nullopt;
+  --epoch_->left;
+  if (replacement_) return epoch_->draws.index(size_);
+  if (epoch_->position == size_) begin_next_permutation();
+  return epoch_->permutation.at(static_cast<size_t>(epoch_->position++));
 }
 
 void RandomSampler::skip(int64_t n) {
-  if (fresh_) begin();
-  next_ += std::min(static_cast<size_t>(n), order_.size() - next_);
+  if (epoch_->fresh) begin();
+  n = std::min(n, epoch_->left);
+  epoch_->left -= n;
+  if (replacement_) {
+    for (; n > 0; --n) epoch_->draws.index(size_);
+    return;
+  }
+  for (; n > size_ - epoch_->position; begin_next_permutation()) n -= size_ - epoch_->position;
+  epoch_->position += n;
+}
+
+void RandomSampler::begin_next_permutation() {
+  epoch_->permutation.begin(epoch_->permutation.finish());
+  epoch_->position = 0;
 }
 
 StateDict RandomSampler::state_dict() const {

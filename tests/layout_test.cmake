@@ -3,12 +3,13 @@
 #   cmake -DROOT=<checkout> -P layout_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(tier0 bad_samples control failure generator_state memory_budget place record row_layout
-  row_writer sample_clock slot state_dict stats stream_copy task_source)
+set(tier0 bad_samples checked_size control engine_draws failure generator_state keyed_permutation
+  memory_budget permutation place record row_layout row_writer sample_clock slot state_dict stats
+  stream_copy task_source)
 set(tier1 available_memory futex pread_file region worker_threads)
-set(tier2 arrivals batch_source checked_options collate epoch_plan fill hand_out pad_collate
-  publisher randomness sampler seed slot_pool stream_reader stream_source supervisor worker
-  worker_context worker_loop worker_report worker_watch)
+set(tier2 arrivals batch_source checked_options collate datasets epoch_plan fill hand_out
+  pad_collate publisher randomness sampler samplers seed slot_pool stream_reader stream_source
+  supervisor weighted_random_sampler worker worker_context worker_loop worker_report worker_watch)
 set(tier3 core)
 
 # What runs in workers, which must not touch a device: not even ask for one.
@@ -37,7 +38,7 @@ function(check_size file)
   set(count ${count} PARENT_SCOPE)
 endfunction()
 
-file(GLOB headers ${ROOT}/include/stoker/*.h ${ROOT}/include/stoker/detail/*.h)
+file(GLOB_RECURSE headers ${ROOT}/include/stoker/*.h)
 file(GLOB sources ${ROOT}/src/*.h ${ROOT}/src/*.cpp)
 if(NOT headers OR NOT sources)
   message(FATAL_ERROR "found no sources under '${ROOT}'")
@@ -53,8 +54,8 @@ foreach(header IN LISTS headers)
     message(SEND_ERROR "${header} includes more than std and narrow torch headers: ${bad}")
   endif()
 endforeach()
-if(public_lines GREATER 2000)
-  message(SEND_ERROR "the public headers have ${public_lines} lines; the limit is 2000")
+if(public_lines GREATER 2600)
+  message(SEND_ERROR "the public headers have ${public_lines} lines; the limit is 2600")
 endif()
 
 foreach(source IN LISTS sources)

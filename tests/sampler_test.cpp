@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/ops/randint.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stoker/sampler.h>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "datasets.h"
+#include "samplers.h"
 #include "seed.h"
 #include "slot_memory.h"
 
@@ -21,30 +23,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-template <class Key>
-std::vector<Key> epoch(Sampler<Key>& sampler) {
-  sampler.reset();
-  std::vector<Key> keys;
-  while (auto key = sampler.next()) keys.push_back(*std::move(key));
-  return keys;
-}
-
 TEST(SequentialSamplerTest, CountsUpEachEpoch) {
   SequentialSampler sampler(4);
   EXPECT_EQ(sampler.size(), 4);
   EXPECT_THAT(epoch(sampler), ElementsAre(0, 1, 2, 3));
   EXPECT_FALSE(sampler.next());
   EXPECT_THAT(epoch(sampler), ElementsAre(0, 1, 2, 3));
-}
-
-// What an epoch yields after its first keys were skipped.
-template <class Key>
-std::vector<Key> rest(Sampler<Key>& sampler, int64_t skipped) {
-  sampler.reset();
-  sampler.skip(skipped);
-  std::vector<Key> keys;
-  while (auto key = sampler.next()) keys.push_back(*std::move(key));
-  return keys;
 }
 
 TEST(SamplerTest, OneOfTheUsersSkipsByAskingForEach) {
@@ -208,6 +192,69 @@ TEST(RandomSamplerTest, MayBeEmptyButNotLess) {
   RandomSampler sampler(0);
   EXPECT_THAT(epoch(sampler), IsEmpty());
   EXPECT_THAT(text_of<std::invalid_argument>([] { RandomSampler(-3); }), HasSubstr("size is -3"));
+}
+
+// Vectors of PyTorch 2.13.
+TEST(RandomSamplerTest, MoreSamplesThanThereAreFollowFromOnePermutationAfterAnother) {
+  RandomSampler sampler(10, false, 23, at::make_generator<at::CPUGeneratorImpl>(42));
+  EXPECT_EQ(sampler.size(), 23);
+  EXPECT_EQ(epoch(sampler),
+            (Numbers{2, 6, 1, 8, 4, 5, 0, 9, 3, 7, 3, 5, 8, 9, 4, 6, 1, 0, 7, 2, 7, 5, 0}));
+}
+
+// A later epoch begins where torch::randint left the generator.
+TEST(RandomSamplerTest, WithReplacementItDrawsAsRandintDoes) {
+  for (const int64_t size :
+       {int64_t{1}, int64_t{10}, (int64_t{1} << 28) - 1, int64_t{1} << 28, int64_t{1} << 40}) {
+    const auto generator = at::make_generator<at::CPUGeneratorImpl>(size);
+    RandomSampler sampler(size, true, 77, generator.clone());
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(epoch(sampler), numbers(at::randint(size, {77}, generator, at::kLong))) << size;
+    }
+  }
+}
+
+TEST(RandomSamplerTest, WithoutAGeneratorItDrawsOneSeedForAllSamples) {
+  at::manual_seed(6);
+  RandomSampler sampler(10, true, 50);
+  const auto drawn = epoch(sampler);
+  const uint64_t next_seed = detail::draw_seed({});
+  at::manual_seed(6);
+  const auto seeded = at::make_generator<at::CPUGeneratorImpl>(detail::draw_seed({}));
+  EXPECT_EQ(drawn, numbers(at::randint(10, {50}, seeded, at::kLong)));
+  EXPECT_EQ(detail::draw_seed({}), next_seed);
+}
+
+TEST(RandomSamplerTest, SkipsAndResumesInAnyOfItsWays) {
+  for (const bool replacement : {false, true}) {
+    for (const bool own : {false, true}) {
+      for (const int64_t num_samples : {3, 10, 11, 30}) {
+        RandomSampler sampler(
+            10, replacement, num_samples,
+            own ? std::optional(at::make_generator<at::CPUGeneratorImpl>(8)) : std::nullopt);
+        const StateDict state = sampler.state_dict();
+        const auto order = epoch(sampler);
+        const auto later = epoch(sampler);
+        for (const int64_t skipped : {0, 2, 9, 10, 11, 20, 29, 30, 99}) {
+          sampler.load_state_dict(state);
+          const auto from = std::min<int64_t>(skipped, num_samples);
+          EXPECT_EQ(rest(sampler, skipped), Numbers(order.begin() + from, order.end()));
+          EXPECT_EQ(epoch(sampler), later);
+        }
+      }
+    }
+  }
+}
+
+TEST(RandomSamplerTest, NumSamplesIsPositiveAndTheyAreThere) {
+  EXPECT_EQ(text_of<std::invalid_argument>([] { RandomSampler(5, true, 0); }),
+            "stoker: num_samples is 0; it must be 1 or more");
+  EXPECT_EQ(text_of<std::invalid_argument>([] { RandomSampler(5, false, -2); }),
+            "stoker: num_samples is -2; it must be 1 or more");
+  EXPECT_EQ(text_of<std::invalid_argument>([] { RandomSampler(0, true, 3); }),
+            "stoker: num_samples is 3, and there are no samples to draw them from");
+  RandomSampler none(0, true);
+  EXPECT_THAT(epoch(none), IsEmpty());
 }
 
 std::vector<size_t> batch_sizes(int64_t samples, int64_t batch_size, bool drop_last) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
-#include <ATen/core/MT19937RNGEngine.h>
 #include <stoker/state_dict.h>
 
 #include <algorithm>
@@ -65,19 +64,26 @@ class SequentialSampler final : public Sampler<int64_t> {
   int64_t next_ = 0;
 };
 
-/// A random permutation of 0 .. size - 1, a new one each epoch, in exactly the order of
-/// `torch.utils.data.RandomSampler`: with a generator it is drawn from that one; without, a seed
-/// is drawn from torch's default generator. Either way, all that a whole epoch draws from there is
-/// drawn at its first `next`, also if the epoch is left early.
+/// A random permutation of 0 .. size - 1, a new one each epoch, or indices drawn with replacement,
+/// in exactly the order of `torch.utils.data.RandomSampler`: with a generator they are drawn from
+/// that one; without, a seed is drawn from torch's default generator. Either way, all that a whole
+/// epoch draws from there is drawn at its first `next`, also if the epoch is left early.
 class RandomSampler final : public Sampler<int64_t> {
  public:
   /// Throws `std::invalid_argument` if `size` is negative. Size 0 is an empty epoch (Python
   /// refuses it).
   explicit RandomSampler(int64_t size, std::optional<at::Generator> generator = std::nullopt);
+  /// With `replacement`, each index is drawn among all. `num_samples` is the length of an epoch,
+  /// `size` if absent; where it is greater and `replacement` false, one permutation follows another
+  /// and the last is cut off. Throws `std::invalid_argument` if `size` is negative, if
+  /// `num_samples` is not positive, or if there is nothing to draw them from.
+  RandomSampler(int64_t size, bool replacement, std::optional<int64_t> num_samples = std::nullopt,
+                std::optional<at::Generator> generator = std::nullopt);
+  ~RandomSampler() override;
 
   void reset() override;
   std::optional<int64_t> next() override;
-  std::optional<int64_t> size() const override { return size_; }
+  std::optional<int64_t> size() const override { return num_samples_; }
   void skip(int64_t n) override;
   /// The state of the generator it draws from: the given one, or torch's default generator, which
   /// `load_state_dict` sets.
@@ -85,16 +91,15 @@ class RandomSampler final : public Sampler<int64_t> {
   void load_state_dict(const StateDict& state) override;
 
  private:
+  struct Epoch;
   void begin();
-  void permute_more();
+  void begin_next_permutation();
 
   int64_t size_;
+  bool replacement_;
+  int64_t num_samples_;
   std::optional<at::Generator> generator_;
-  std::vector<int64_t> order_;
-  std::optional<at::mt19937> engine_;  // of the permutation
-  size_t permuted_ = 0;                // as far as order_ is
-  size_t next_ = 0;
-  bool fresh_ = true;  // nothing has been drawn for this epoch
+  std::unique_ptr<Epoch> epoch_;
 };
 
 /// Groups the indices of another sampler. Compare `torch.utils.data.BatchSampler`.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// What datasets made of other datasets ask of those.
+
+#include <stoker/dataset.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace stoker::detail {
+
+// How many samples a dataset has, now.
+template <MapDataset D>
+std::optional<size_t> size_of(D& dataset) {
+  if constexpr (requires { static_cast<size_t>(dataset.size()); }) {
+    return static_cast<size_t>(dataset.size());
+  } else {
+    return dataset.size();  // of torch::data's datasets, an optional
+  }
+}
+template <MapDataset D>
+size_t known_size_of(D& dataset, const char* whole) {
+  if (const auto size = size_of(dataset)) return *size;
+  throw std::invalid_argument(std::string("stoker: a dataset of a ") + whole + " has no size");
+}
+
+[[noreturn]] void refuse_index(const char* whole, size_t index, size_t size);
+
+// The samples of these indices: fetched as a batch where the dataset can do that. Throws
+// std::length_error if it returns another number of them.
+template <MapDataset D>
+std::vector<SampleOf<D>> fetch_all(D& dataset, std::span<const size_t> indices) {
+  std::vector<SampleOf<D>> samples;
+  if constexpr (BatchedDataset<D>) {
+    samples = dataset.get_batch(indices);
+    if (samples.size() != indices.size()) {
+      throw std::length_error("stoker: get_batch returned " + std::to_string(samples.size()) +
+                              " samples for " + std::to_string(indices.size()) + " indices");
+    }
+  } else {
+    samples.reserve(indices.size());
+    for (const size_t index : indices) samples.push_back(dataset.get(index));
+  }
+  return samples;
+}
+
+}  // namespace stoker::detail

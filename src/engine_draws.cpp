@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine_draws.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <mutex>
+
+namespace stoker::detail {
+
+at::mt19937 take_draws(const std::optional<at::Generator>& generator, uint64_t draws) {
+  auto* const impl = at::check_generator<at::CPUGeneratorImpl>(
+      generator ? *generator : at::detail::getDefaultCPUGenerator());
+  const std::lock_guard lock(impl->mutex_);
+  const at::mt19937 before = impl->engine();
+  at::mt19937 after = before;
+  for (; draws > 0; --draws) after();
+  impl->set_engine(after);
+  return before;
+}
+
+}  // namespace stoker::detail
