@@ -3,10 +3,9 @@
 
 // Numbers drawn one by one from an engine, as torch's operators draw them from a generator.
 
-#include <ATen/core/DistributionsHelper.h>
+#include <ATen/core/DistributionsHelper.h>  // and TransformationHelper.h, which has no guard
 #include <ATen/core/Generator.h>
 #include <ATen/core/MT19937RNGEngine.h>
-#include <ATen/core/TransformationHelper.h>
 
 #include <cstdint>
 #include <optional>

@@ -23,7 +23,7 @@ class WorkerWatchTest : public testing::Test {
     for (uint32_t k = 0; k < 3; ++k) {
       std::vector<int64_t> indices = up_to(4);
       for (int64_t& index : indices) index += 10 * k;
-      control().slot(k).publish(indices, control().published(), 0, 0);
+      control().slot(k).publish(indices, control().published(), {});
       in_flight_.push_back({control().published(), k});
       control().publish(k);
     }
