@@ -6,7 +6,6 @@
 #include <ATen/core/DistributionsHelper.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/MT19937RNGEngine.h>
-#include <ATen/core/TransformationHelper.h>
 
 #include <cstdint>
 #include <optional>
