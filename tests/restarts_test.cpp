@@ -220,7 +220,8 @@ TEST(SampleTimeoutTest, WithoutRestartsTheStuckSampleIsTold) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->facts().index, 17);
   EXPECT_EQ(error->facts().signal, SIGKILL);
-  EXPECT_THAT(error->what(), HasSubstr("took longer than the sample_timeout of 0.2 s at sample index 17"));
+  EXPECT_THAT(error->what(),
+              HasSubstr("took longer than the sample_timeout of 0.2 s at sample index 17"));
   EXPECT_EQ(epoch_of(loader), up_to(64));
 }
 

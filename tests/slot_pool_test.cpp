@@ -62,9 +62,8 @@ TEST(SlotPoolTest, TheSlotGivenBackLastIsUsedFirst) {
 TEST(SlotPoolTest, InAForkedChildASlotMayBeGivenBackWithoutEffect) {
   const auto pool = make_pool();
   const uint32_t slot = pool->acquire(10).value();
-  std::atomic<bool> stop{false};
-  std::thread busy([&] {
-    while (!stop) pool->memory();
+  const std::jthread busy([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) pool->memory();
   });
   for (int i = 0; i < 50; ++i) {
     const pid_t child = fork_child([&] { pool->give_back(slot); });
@@ -73,8 +72,6 @@ TEST(SlotPoolTest, InAForkedChildASlotMayBeGivenBackWithoutEffect) {
     wait_for(child);
     ASSERT_TRUE(ended) << "child " << i << " waits for a lock that nobody holds";
   }
-  stop = true;
-  busy.join();
   EXPECT_NE(pool->acquire(10), slot);
 }
 
