@@ -9,6 +9,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stoker/dataloader.h>
+#include <stoker/datasets/chain.h>
+#include <stoker/datasets/concat.h>
+#include <stoker/datasets/stack.h>
+#include <stoker/datasets/subset.h>
+#include <stoker/datasets/transformed.h>
 #include <sys/mman.h>
 #include <torch/types.h>
 #include <unistd.h>
@@ -114,6 +119,29 @@ TEST(StreamsTest, InTheOrderOfCompletionEachStillComesOnce) {
   DataLoader loader(Counter{50},
                     {.batch_size = 3, .num_workers = 3, .in_order = false, .shard = true});
   EXPECT_THAT(epoch_of(loader), testing::UnorderedElementsAreArray(up_to(50)));
+}
+
+TEST(StreamsTest, AnEndlessStreamMayBeLeft) {
+  DataLoader loader(Counter{-1}, {.batch_size = 2, .num_workers = 2});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    Numbers seen;
+    for (auto& batch : loader) {
+      for (const int64_t number : numbers(batch)) seen.push_back(number);
+      if (seen.size() == 6) break;
+    }
+    EXPECT_THAT(seen, ElementsAre(0, 1, 0, 1, 2, 3));
+  }
+}
+
+TEST(ChainDatasetTest, StreamsFollowEachOther) {
+  for (const int64_t workers : {0, 2}) {
+    DataLoader loader(ChainDataset(Counter{2}, Counter{0}, Counter{3}),
+                      {.batch_size = 2, .num_workers = workers, .shard = true});
+    EXPECT_EQ(loader.size(), 3u);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      EXPECT_THAT(epoch_of(loader), testing::UnorderedElementsAre(0, 1, 0, 1, 2)) << workers;
+    }
+  }
 }
 
 TEST(StreamsTest, TheSizeIsThatOfTheDataset) {
@@ -352,6 +380,23 @@ TEST(SetEpochTest, IsThatOfAResumedEpoch) {
   DataLoader other(KnowsEpoch{}, {.batch_size = 2, .num_workers = 1});
   other.load_state_dict(loader.state_dict());
   EXPECT_EQ(epoch_of(other), Numbers(6, 11));
+}
+
+TEST(SetEpochTest, ReachesTheDatasetsThatADatasetIsMadeOf) {
+  const auto same = [](std::tuple<int64_t, int64_t> epochs) { return epochs; };
+  for (const int64_t workers : {0, 1}) {
+    DataLoader loader(
+        TransformedDataset(StackDataset(Subset(KnowsEpoch{}, {1, 2}),
+                                        Subset(ConcatDataset(KnowsEpoch{}, KnowsEpoch{}), {0, 9})),
+                           same),
+        {.batch_size = 2, .num_workers = workers});
+    for (const int64_t expected : {1, 12}) {
+      for (auto& [first, second] : loader) {
+        EXPECT_EQ(numbers(first), Numbers(2, expected));
+        EXPECT_EQ(numbers(second), Numbers(2, expected));
+      }
+    }
+  }
 }
 
 TEST(SetEpochTest, ReachesStreams) {

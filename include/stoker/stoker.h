@@ -5,6 +5,7 @@
 #include <stoker/collate.h>
 #include <stoker/dataloader.h>
 #include <stoker/dataset.h>
+#include <stoker/datasets/chain.h>
 #include <stoker/datasets/concat.h>
 #include <stoker/datasets/stack.h>
 #include <stoker/datasets/subset.h>

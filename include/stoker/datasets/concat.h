@@ -95,6 +95,12 @@ requires(sizeof...(Datasets) > 0) class ConcatDataset {
   }
   size_t size() const { return offsets_.total(); }
 
+  /// For the loader, which tells them of epochs and workers.
+  template <class Tell>
+  void for_each_member(Tell tell) {
+    for (Member& member : members_) std::visit(tell, member);
+  }
+
  private:
   void add_up() {
     for (Member& member : members_) {

@@ -51,6 +51,12 @@ requires(sizeof...(Datasets) > 0) class StackDataset {
   }
   size_t size() const { return size_; }
 
+  /// For the loader, which tells them of epochs and workers.
+  template <class Tell>
+  void for_each_member(Tell tell) {
+    std::apply([&](auto&... each) { (tell(each), ...); }, datasets_);
+  }
+
  private:
   template <class Columns>
   std::vector<Whole> zip(Columns columns) {
@@ -113,6 +119,12 @@ class NamedStackDataset {
     return samples;
   }
   size_t size() const { return size_; }
+
+  /// For the loader, which tells them of epochs and workers.
+  template <class Tell>
+  void for_each_member(Tell tell) {
+    for (auto& [name, dataset] : datasets_) tell(dataset);
+  }
 
  private:
   std::map<std::string, Dataset> datasets_;

@@ -52,6 +52,12 @@ class Subset {
   }
   size_t size() const { return indices_.size(); }
 
+  /// For the loader, which tells them of epochs and workers.
+  template <class Tell>
+  void for_each_member(Tell tell) {
+    tell(*dataset_);
+  }
+
   const std::shared_ptr<Dataset>& dataset() const { return dataset_; }
   const std::vector<int64_t>& indices() const { return indices_; }
 

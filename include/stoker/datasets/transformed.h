@@ -39,6 +39,12 @@ class TransformedDataset {
   }
   auto size() { return dataset_.size(); }
 
+  /// For the loader, which tells them of epochs and workers.
+  template <class Tell>
+  void for_each_member(Tell tell) {
+    tell(dataset_);
+  }
+
   Dataset& dataset() { return dataset_; }
 
  private:

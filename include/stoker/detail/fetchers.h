@@ -4,6 +4,7 @@
 #include <stoker/collate.h>
 #include <stoker/dataset.h>
 #include <stoker/detail/core.h>
+#include <stoker/detail/members.h>
 
 #include <cstddef>
 #include <optional>
@@ -37,12 +38,8 @@ class DatasetFetcher : public Fetcher {
     }
   }
 
-  void open_in_worker([[maybe_unused]] const WorkerInfo& info) override {
-    if constexpr (OpensInWorker<Dataset>) dataset_.open_in_worker(info);
-  }
-  void set_epoch([[maybe_unused]] int64_t epoch) override {
-    if constexpr (requires { dataset_.set_epoch(epoch); }) dataset_.set_epoch(epoch);
-  }
+  void open_in_worker(const WorkerInfo& info) override { tell_worker(dataset_, info); }
+  void set_epoch(int64_t epoch) override { tell_epoch(dataset_, epoch); }
 
   BatchForm form() const override {
     if constexpr (std::same_as<Collate, DefaultCollate>) return BatchForm::kStacked;

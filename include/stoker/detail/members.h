@@ -6,6 +6,7 @@
 #include <stoker/dataset.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -48,6 +49,24 @@ std::vector<SampleOf<D>> fetch_all(D& dataset, std::span<const size_t> indices) 
     for (const size_t index : indices) samples.push_back(dataset.get(index));
   }
   return samples;
+}
+
+// What the loader tells a dataset, told to it, or to those that it is made of.
+template <class D>
+void tell_epoch(D& dataset, int64_t epoch) {
+  if constexpr (requires { dataset.set_epoch(epoch); }) {
+    dataset.set_epoch(epoch);
+  } else if constexpr (requires { dataset.for_each_member([](auto&) {}); }) {
+    dataset.for_each_member([epoch](auto& member) { tell_epoch(member, epoch); });
+  }
+}
+template <class D>
+void tell_worker(D& dataset, const WorkerInfo& info) {
+  if constexpr (OpensInWorker<D>) {
+    dataset.open_in_worker(info);
+  } else if constexpr (requires { dataset.for_each_member([](auto&) {}); }) {
+    dataset.for_each_member([&info](auto& member) { tell_worker(member, info); });
+  }
 }
 
 }  // namespace stoker::detail
