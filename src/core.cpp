@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/Context.h>
-#include <ATen/DeviceAccelerator.h>
 #include <stoker/detail/core.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -19,10 +17,12 @@
 #include "checked_options.h"
 #include "collate.h"
 #include "control.h"
+#include "device_stage.h"
 #include "failure.h"
 #include "fill.h"
 #include "futex.h"
 #include "hand_out.h"
+#include "pinning.h"
 #include "slot_pool.h"
 #include "supervisor.h"
 #include "worker_loop.h"
@@ -48,14 +48,6 @@ uint64_t memory_limit(const DataLoaderOptions& options) {
   return options.shared_memory_limit ? *options.shared_memory_limit : available_memory() / 2;
 }
 
-bool can_pin(bool wanted) {
-  if (!wanted) return false;
-  if (at::getAccelerator(false)) return true;
-  TORCH_WARN_ONCE(
-      "stoker: pin_memory is true, but no accelerator was found; memory will not be pinned");
-  return false;
-}
-
 }  // namespace
 
 // In the order of an epoch's life. All of it runs in the main process.
@@ -75,7 +67,8 @@ class LoaderCore::Impl {
     } else if (options_.persistent_workers) {
       start_workers();
     }
-    pin_ = can_pin(options_.pin_memory);
+    use_accelerator(*pool_, options_);
+    if (options_.device) stage_.emplace(*options_.device);
   }
 
   uint64_t begin_epoch() {
@@ -83,6 +76,7 @@ class LoaderCore::Impl {
       throw std::logic_error("stoker: a loader can only be used in the process that made it");
     }
     end_epoch();
+    if (stage_) stage_->drop();
     ++epoch_;
     ++control().epochs();
     ++stats_.epochs;
@@ -103,10 +97,12 @@ class LoaderCore::Impl {
     }
     const auto start = Clock::now();
     const WaitStats before = stats_.epoch;
-    if (before.batches > 0 && !over_) stats_.epoch.computed += start - returned_;
-    const bool more = options_.num_workers == 0 ? next_here(batch) : next_from_workers(batch);
+    const bool done = over_ && (!stage_ || stage_->empty());
+    if (before.batches > 0 && !done) stats_.epoch.computed += start - returned_;
+    const auto pull = [this](BatchLeaves& on_host) { return next_on_host(on_host); };
+    const bool more = stage_ ? stage_->next(pull, batch) : pull(batch);
     returned_ = Clock::now();
-    if (more) count(returned_ - start);
+    if (more) count(returned_ - start, batch.num_samples);
     stats_.total += {stats_.epoch.batches - before.batches, stats_.epoch.samples - before.samples,
                      stats_.epoch.waited - before.waited, stats_.epoch.computed - before.computed};
     return more;
@@ -115,11 +111,13 @@ class LoaderCore::Impl {
   void abandon(uint64_t epoch) noexcept {
     if (epoch != epoch_ || getpid() != owner_) return;
     end_epoch();
+    if (stage_) stage_->drop();
   }
 
   const DataLoaderOptions& options() const { return options_; }
   const LoaderStats& stats() {
     stats_.restarts = control().restarts().load(std::memory_order_relaxed);
+    stats_.pinning = pool_->pinning();
     return stats_;
   }
   const BatchSource& source() const { return source_; }
@@ -161,7 +159,7 @@ class LoaderCore::Impl {
     reclaim_drained();
     while (!exhausted_ && arrivals_.has_room()) {
       if (!draw_batch()) return;
-      const auto id = pool_->acquire(pending_->size());
+      const auto id = pool_->acquire(pending_->size(), /*may_wait=*/in_flight().empty());
       if (!id) return;
       open(*id);
       arrivals_.add({control().published(), *id});
@@ -213,6 +211,10 @@ class LoaderCore::Impl {
 
   // --- the next batch
 
+  bool next_on_host(BatchLeaves& batch) {
+    return options_.num_workers == 0 ? next_here(batch) : next_from_workers(batch);
+  }
+
   bool next_here(BatchLeaves& batch) {
     if (over_ || !draw_batch()) return end_reached();
     const auto id = pool_->acquire(pending_->size());
@@ -221,7 +223,7 @@ class LoaderCore::Impl {
     control().publish(*id);
     const SlotStatus status = fill_here(*id);
     if (status == SlotStatus::kReady) {
-      deliver(*id, batch);
+      hand_out(pool_, *id, batch);
       return true;
     }
     pool_->give_back(*id);
@@ -256,7 +258,7 @@ class LoaderCore::Impl {
       pool_->give_back(id);
       fail(std::make_exception_ptr(report_failure(failure)));
     }
-    deliver(id, batch);
+    hand_out(pool_, id, batch);
     publish_more();
     return true;
   }
@@ -310,21 +312,12 @@ class LoaderCore::Impl {
     fail(std::make_exception_ptr(report_lost_supervisor(supervisor_->pid())));
   }
 
-  // --- handing out, and the end
+  // --- the end of a batch, and of an epoch
 
-  void deliver(uint32_t id, BatchLeaves& batch) {
-    samples_ = static_cast<int64_t>(slot(id).num_samples());
-    hand_out(pool_, id, batch);
-    if (!pin_) return;
-    for (auto& leaf : batch.leaves) {
-      if (leaf.tensor.defined()) leaf.tensor = leaf.tensor.pin_memory();
-    }
-  }
-
-  void count(Clock::duration waited) {
+  void count(Clock::duration waited, int64_t samples) {
     if (stats_.epoch.batches == 0) stats_.first_batch = returned_ - began_;
     ++stats_.epoch.batches;
-    stats_.epoch.samples += samples_;
+    stats_.epoch.samples += samples;
     stats_.epoch.waited += waited;
   }
 
@@ -362,7 +355,7 @@ class LoaderCore::Impl {
   Arrivals arrivals_;
   std::optional<Supervisor> supervisor_;
   std::optional<Filler> filler_;  // with num_workers = 0
-  bool pin_ = false;
+  std::optional<DeviceStage> stage_;  // with a device
 
   uint64_t epoch_ = 0;
   uint64_t epoch_seed_ = 0;
@@ -375,7 +368,6 @@ class LoaderCore::Impl {
   std::exception_ptr source_error_;  // what the sampler threw
 
   LoaderStats stats_;
-  int64_t samples_ = 0;  // of the batch delivered last
   Clock::time_point began_;
   Clock::time_point returned_;
 };

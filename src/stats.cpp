@@ -44,6 +44,8 @@ std::ostream& operator<<(std::ostream& out, const LoaderStats& stats) {
   out << "epoch " << stats.epochs << ": " << line(stats.epoch) << first << "\n"
       << "in all: " << line(stats.total);
   if (stats.restarts > 0) out << "; workers replaced: " << stats.restarts;
+  if (stats.pinning == Pinning::kInPlace) out << "; batches pinned in place";
+  if (stats.pinning == Pinning::kCopied) out << "; batches copied to pinned memory";
   return out;
 }
 

@@ -22,6 +22,13 @@ struct WaitStats {
   WaitStats& operator+=(const WaitStats& other);
 };
 
+/// How batches are page-locked, see `pin_memory`.
+enum class Pinning : uint8_t {
+  kNone,     ///< they are not
+  kInPlace,  ///< where workers write them; no copy is made
+  kCopied,   ///< copied to pinned memory of libtorch's
+};
+
 /// What `DataLoader::stats()` tells. Times are wall-clock times.
 struct LoaderStats {
   int64_t epochs = 0;                       ///< epochs begun
@@ -29,6 +36,7 @@ struct LoaderStats {
   WaitStats total;                          ///< all epochs, the current one included
   std::chrono::nanoseconds first_batch{0};  ///< from the start of that epoch to its first batch
   int64_t restarts = 0;                     ///< workers replaced so far, see `max_restarts`
+  Pinning pinning = Pinning::kNone;         ///< of the batches handed out now
 };
 
 /// One line for the epoch and one for the total; no newline at the end.

@@ -4,6 +4,7 @@
 /// Everything a training program needs. Compare `torch.utils.data` (Python) and `torch/data.h`.
 #include <stoker/dataloader.h>
 #include <stoker/dataset.h>
+#include <stoker/device_prefetcher.h>
 #include <stoker/options.h>
 #include <stoker/sample.h>
 #include <stoker/sampler.h>

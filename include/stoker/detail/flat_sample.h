@@ -109,6 +109,7 @@ class BatchLeaves {
   };
   std::vector<Leaf> leaves;
   std::string structure;
+  int64_t num_samples = 0;
 
   at::Tensor take_tensor() { return std::move(leaves.at(next_leaf_++).tensor); }
   std::vector<std::string> take_strings() { return std::move(leaves.at(next_leaf_++).strings); }
