@@ -354,7 +354,7 @@ class LoaderCore::Impl {
   WorkerJob job_;
   Arrivals arrivals_;
   std::optional<Supervisor> supervisor_;
-  std::optional<Filler> filler_;  // with num_workers = 0
+  std::optional<Filler> filler_;      // with num_workers = 0
   std::optional<DeviceStage> stage_;  // with a device
 
   uint64_t epoch_ = 0;

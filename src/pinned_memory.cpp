@@ -15,9 +15,7 @@ constexpr unsigned kPortable = 1;  // for all devices; the same in CUDA and ROCm
 
 const uintptr_t kPage = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
 
-std::byte* page_down(std::byte* at) {
-  return at - reinterpret_cast<uintptr_t>(at) % kPage;
-}
+std::byte* page_down(std::byte* at) { return at - reinterpret_cast<uintptr_t>(at) % kPage; }
 std::byte* page_up(std::byte* at) { return page_down(at + kPage - 1); }
 
 }  // namespace
@@ -82,8 +80,9 @@ bool PinnedMemory::lock(std::byte* begin, uint64_t bytes) {
   }
   api_.get_last_error();
   works_ = false;
-  TORCH_WARN("stoker: pin_memory is true, but ", bytes, " bytes could not be page-locked: ",
-             api_.text_of(error), "; further batches will not be pinned");
+  TORCH_WARN("stoker: pin_memory is true, but ", bytes,
+             " bytes could not be page-locked: ", api_.text_of(error),
+             "; further batches will not be pinned");
   return false;
 }
 

@@ -41,8 +41,9 @@ class DeviceFaultsTest : public DeviceTest {
 
 // A kernel that is launched while the copy still waits must wait for it.
 TEST_F(DeviceFaultsTest, AMissingWaitIsNoticed) {
-  expect_noticed(&detail::DeviceFaults::no_wait, [] {
-    DataLoader loader(rows_of(8, 8), {.batch_size = 2, .pin_memory = true});
+  // Memory of a size that was never used before holds no values of another run.
+  expect_noticed(&detail::DeviceFaults::no_wait, [size = int64_t{100}]() mutable {
+    DataLoader loader(rows_of(++size, 8), {.batch_size = 2, .pin_memory = true});
     DevicePrefetcher batches(loader, fake::device());
     const c10::Stream side = fake::last_new_stream();
     fake::hold(side);

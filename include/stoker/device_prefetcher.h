@@ -19,9 +19,9 @@ namespace stoker {
 /// device computes: a range over the same batches, there. Short for it, without options:
 /// `DataLoaderOptions::device`.
 ///
-///     stoker::DataLoader loader(Faces{}, {.batch_size = 64, .num_workers = 4, .pin_memory = true});
-///     stoker::DevicePrefetcher batches(loader, torch::kCUDA, {.dtype = torch::kHalf});
-///     for (int epoch = 0; epoch < 10; ++epoch)
+///     stoker::DataLoader loader(Faces{}, {.batch_size = 64, .num_workers = 4, .pin_memory =
+///     true}); stoker::DevicePrefetcher batches(loader, torch::kCUDA, {.dtype = torch::kHalf}); for
+///     (int epoch = 0; epoch < 10; ++epoch)
 ///       for (auto& [images, labels] : batches) train(images, labels);
 ///
 /// The loader may be any range with `begin` and `end` (torch::data's, a vector of batches), whose
@@ -30,9 +30,10 @@ namespace stoker {
 /// prefetcher. Its batches should be contiguous, pinned, and of the final shape; what else is to be
 /// changed is for the options.
 ///
-/// Batches are ordered for the stream that is the thread's current one at each `++`: use them there,
-/// or make other streams wait for it. Their memory is used again only when that stream has passed
-/// the point where they were dropped. A tensor that is on the device already is handed on as it is.
+/// Batches are ordered for the stream that is the thread's current one at each `++`: use them
+/// there, or make other streams wait for it. Their memory is used again only when that stream has
+/// passed the point where they were dropped. A tensor that is on the device already is handed on as
+/// it is.
 ///
 /// On the CPU it hands batches on, with the options' changes, one by one, and touches no stream.
 ///
@@ -129,6 +130,7 @@ class DevicePrefetcher {
       source.reset();
       source.emplace(loader.begin());
       is_fresh = true;
+      is_over = false;
       return ++epoch;
     }
     void leave(uint64_t of) {
@@ -143,10 +145,13 @@ class DevicePrefetcher {
       return batches.next([this] { return pull(); });
     }
 
-    // The iterator goes on as late as it can: that may wait, and it holds the batch until then.
+    // The iterator goes on as late as it can: that may wait, and it holds the batch until then. One
+    // that threw equals the end too, but may be asked again.
     std::optional<Batch> pull() {
-      if (!std::exchange(is_fresh, false) && *source != loader.end()) ++*source;
-      if (*source == loader.end()) return std::nullopt;
+      if (is_over) return std::nullopt;
+      if (!std::exchange(is_fresh, false)) ++*source;
+      is_over = *source == loader.end();
+      if (is_over) return std::nullopt;
       if constexpr (std::forward_iterator<SourceIterator>) {
         return **source;  // others may come by again
       } else {
@@ -158,6 +163,7 @@ class DevicePrefetcher {
     detail::CopiedAhead<Batch, detail::BatchTensors> batches;
     std::optional<SourceIterator> source;
     bool is_fresh = true;  // its first batch was not taken yet
+    bool is_over = false;
     uint64_t epoch = 0;
   };
 

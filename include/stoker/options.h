@@ -36,8 +36,8 @@ struct DataLoaderOptions {
   int64_t num_workers = 0;
 
   /// Batches in page-locked memory, for asynchronous copies to the device: the memory that workers
-  /// write is locked where it lies. They may be copied with `non_blocking` and dropped at once. Warns
-  /// and goes on where there is no accelerator, or no memory can be locked; `stats()` tells.
+  /// write is locked where it lies. They may be copied with `non_blocking` and dropped at once.
+  /// Warns and goes on where there is no accelerator, or no memory can be locked; `stats()` tells.
   bool pin_memory = false;
 
   /// Leave out a last batch of fewer than `batch_size` samples.
@@ -90,9 +90,9 @@ struct DataLoaderOptions {
   /// does not fit is an error before its memory is touched.
   std::optional<uint64_t> shared_memory_limit = std::nullopt;
 
-  /// Hands batches out on this device: while it computes, the next one is copied, on a stream of its
-  /// own (see DevicePrefetcher, which has options for it). Use together with `pin_memory`. Batches
-  /// stay on the host if absent, or the CPU.
+  /// Hands batches out on this device: while it computes, the next one is copied, on a stream of
+  /// its own (see DevicePrefetcher, which has options for it). Use together with `pin_memory`.
+  /// Batches stay on the host if absent, or the CPU.
   std::optional<at::Device> device = std::nullopt;
 };
 

@@ -14,9 +14,13 @@
 namespace stoker::detail {
 
 template <class T>
-concept TupleLike = requires { std::tuple_size<T>::value; };
+concept TupleLike = requires {
+  std::tuple_size<T>::value;
+};
 template <class T>
-concept MapLike = requires { typename T::mapped_type; };
+concept MapLike = requires {
+  typename T::mapped_type;
+};
 template <class T>
 concept SequenceLike = requires(T& value) {
   value.begin();
@@ -24,11 +28,16 @@ concept SequenceLike = requires(T& value) {
   value.size();
 };
 template <class T>
-concept HasData = requires(T& value) { value.data; };
+concept HasData = requires(T& value) {
+  value.data;
+};
 template <class T>
-concept HasTarget = requires(T& value) { value.target; };
+concept HasTarget = requires(T& value) {
+  value.target;
+};
 template <class T>
-concept HoldsNoTensor = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, std::string>;
+concept HoldsNoTensor =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, std::string>;
 
 /// Finds the tensors of a batch, in the order of its fields; of maps, of their keys.
 class BatchTensors {
@@ -71,7 +80,8 @@ class BatchTensors {
   void find_in_map(Map& map) {
     std::vector<typename Map::value_type*> entries;
     for (auto& entry : map) entries.push_back(&entry);
-    std::ranges::sort(entries, {}, [](auto* entry) -> const auto& { return entry->first; });
+    std::ranges::sort(
+        entries, {}, [](auto* entry) -> const auto& { return entry->first; });
     for (auto* entry : entries) find(entry->second);
   }
 
