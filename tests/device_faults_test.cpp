@@ -41,8 +41,8 @@ class DeviceFaultsTest : public DeviceTest {
 
 // A kernel that is launched while the copy still waits must wait for it.
 TEST_F(DeviceFaultsTest, AMissingWaitIsNoticed) {
-  // Memory of a size that was never used before holds no values of another run.
-  expect_noticed(&detail::DeviceFaults::no_wait, [size = int64_t{100}]() mutable {
+  static int64_t size = 100;  // memory of a size that is new holds no values of another run
+  expect_noticed(&detail::DeviceFaults::no_wait, [] {
     DataLoader loader(rows_of(++size, 8), {.batch_size = 2, .pin_memory = true});
     DevicePrefetcher batches(loader, fake::device());
     const c10::Stream side = fake::last_new_stream();
@@ -69,6 +69,7 @@ TEST_F(DeviceFaultsTest, ASlotThatIsUsedAgainEarlyIsNoticed) {
     ++it;
     ++it;
     fake::let_go(side);
+    fake::finish_all();  // before the slots are gone, for which nobody waits
     return is_batch(first, 0);
   });
 }
@@ -99,6 +100,7 @@ TEST_F(DeviceFaultsTest, AnUnguardedCopyIsNoticed) {
     const at::Tensor copy = it->to(fake::device(), /*non_blocking=*/true);
     for (int i = 0; i < 4; ++i) ++it;
     fake::let_go(fake::current_stream());
+    fake::finish_all();
     return is_batch(copy, 0);
   });
 }
