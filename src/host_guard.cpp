@@ -94,6 +94,24 @@ class FrontAllocator final : public at::HostAllocator {
   void end_allocate_to_pool(c10::MempoolId_t pool) override { behind_.end_allocate_to_pool(pool); }
   void release_pool(c10::MempoolId_t pool) override { behind_.release_pool(pool); }
 #endif
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+  void record_history(bool enabled, c10::CachingDeviceAllocator::CreateContextFn recorder,
+                      size_t most, c10::CachingDeviceAllocator::RecordContext when,
+                      bool clear) override {
+    behind_.record_history(enabled, recorder, most, when, clear);
+  }
+  bool is_history_enabled() const override { return behind_.is_history_enabled(); }
+  std::vector<at::HostSegmentInfo> get_segments() override { return behind_.get_segments(); }
+  std::vector<c10::CachingDeviceAllocator::TraceEntry> get_traces() override {
+    return behind_.get_traces();
+  }
+  void record_external_register(void* memory, size_t bytes) override {
+    behind_.record_external_register(memory, bytes);
+  }
+  void record_external_unregister(void* memory) override {
+    behind_.record_external_unregister(memory);
+  }
+#endif
 
  private:
   at::HostAllocator& behind_;
