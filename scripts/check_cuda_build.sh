@@ -43,7 +43,7 @@ print(scope["__version__"], "for CUDA", scope["cuda"])
 PYTHON
 ), toolkit $("$toolkit/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
 build=$folder/stoker-build
-CMAKE_PREFIX_PATH=$torch cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+CMAKE_PREFIX_PATH=$torch cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
   -DSTOKER_BUILD_TESTS=ON -DSTOKER_BUILD_EXAMPLES=ON -DSTOKER_BUILD_BENCHMARKS=OFF \
   -DCUDA_TOOLKIT_ROOT_DIR="$toolkit" -DCMAKE_CUDA_COMPILER="$toolkit/bin/nvcc" \
   ${nvrtc:+-DCUDA_nvrtc_LIBRARY="$nvrtc"}

@@ -27,7 +27,7 @@ struct HostPinApi {
 // its runtime is not loaded.
 std::optional<HostPinApi> find_host_pin_api(c10::DeviceType type);
 
-// Tests only: what `find_host_pin_api` gives from now on; nothing restores the search.
+// Tests only: what `find_host_pin_api` gives from now on; given nothing, it searches again.
 void replace_host_pin_api(std::optional<HostPinApi> api);
 
 }  // namespace stoker::detail

@@ -203,6 +203,19 @@ TEST_F(DeviceLoaderTest, WithoutARuntimeThatLocksMemoryBatchesAreCopied) {
   EXPECT_EQ(fake::registered_bytes(), 0u);
 }
 
+TEST_F(DeviceLoaderTest, WithoutPinnedMemoryTheLoaderSaysSoAndGoesOn) {
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  detail::replace_host_pin_api(std::nullopt);
+  fake::refuse_pinned_memory(true);
+  DataLoader loader(rows_of(8, 4), {.batch_size = 4, .pin_memory = true});
+  EXPECT_FALSE((*loader.begin()).is_pinned());
+  EXPECT_EQ(loader.stats().pinning, Pinning::kNone);
+  EXPECT_THAT(warnings.texts,
+              ElementsAre("stoker: pin_memory is true, but fake:0 has no pinned memory; batches "
+                          "will not be pinned"));
+}
+
 TEST_F(DeviceLoaderTest, TheProgramsOwnCopiesAreSafe) {
   fake::set_delay(std::chrono::microseconds(200));
   for (const int64_t workers : {0, 2}) {

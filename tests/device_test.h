@@ -30,6 +30,7 @@ class DeviceTest : public testing::Test {
     detail::device_faults = {};
     fake::set_delay(std::chrono::microseconds(0));
     fake::fail_registering(false);
+    fake::refuse_pinned_memory(false);
     fake::finish_all();
   }
 };

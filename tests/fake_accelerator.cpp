@@ -40,6 +40,7 @@ constexpr int kStreams = 16;  // per device; 0 is the default one
 
 std::atomic<bool> installed{false};
 std::atomic<int64_t> delay_us{0};
+std::atomic<bool> has_pinned_memory{true};
 
 // --- streams and events
 
@@ -419,7 +420,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return exchangeDevice(index);
   }
   bool isPinnedPtr(const void* memory) const override { return is_pinned(memory); }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return at::getHostAllocator(kType); }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    TORCH_CHECK(has_pinned_memory, "fake accelerator: no pinned memory");
+    return at::getHostAllocator(kType);
+  }
 };
 
 // --- operators
@@ -608,6 +612,7 @@ void finish_all() {
 detail::HostPinApi host_pin_api() {
   return {host_register, host_unregister, get_last_error, get_error_string};
 }
+void refuse_pinned_memory(bool refused) { has_pinned_memory = !refused; }
 void fail_registering(bool fail) { refuse = fail; }
 uint64_t registered_bytes() { return registered_ranges().bytes(); }
 bool error_is_pending() { return last_error != 0; }

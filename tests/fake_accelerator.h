@@ -61,6 +61,9 @@ bool is_idle(c10::Stream stream);
 void finish(c10::Stream stream);
 void finish_all();
 
+// Whether there is pinned memory to be allocated; there is.
+void refuse_pinned_memory(bool refuse);
+
 // Page-locking, for replace_host_pin_api. Once `fail` is set, registering fails.
 detail::HostPinApi host_pin_api();
 void fail_registering(bool fail);

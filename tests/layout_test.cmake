@@ -8,8 +8,7 @@ set(tier0 control failure generator_state memory_budget row_layout row_writer sl
 set(tier1 accelerator available_memory copy_watch device_faults futex host_guard host_pin pinned_memory
   region)
 set(tier2 arrivals batch_source checked_options collate device_copy device_stage fill hand_out pinning
-  randomness sampler seed slot_pool
-  supervisor worker worker_context worker_loop worker_report worker_watch)
+  randomness sampler seed slot_pool supervisor worker worker_context worker_loop worker_report worker_watch)
 set(tier3 core)
 
 function(tier_of name out)
