@@ -48,7 +48,7 @@ struct Arguments {
   int64_t steps = 0;
 };
 
-/// The --device cannot be used.
+/// The --device is none.
 struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -180,14 +180,6 @@ torch::Device parse_device(const std::string& name) {
   throw DeviceError("--device " + name + ": give cpu, cuda or cuda:0, cuda:1, ...");
 }
 
-void check_present(torch::Device device) {
-  if (device.is_cpu()) return;
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  if (std::max<int>(device.index(), 0) < count) return;
-  throw DeviceError("--device " + device.str() + ": libtorch finds " + std::to_string(count) +
-                    " CUDA devices here; use --device cpu" + (count > 0 ? " or cuda:0" : ""));
-}
-
 torch::nn::Sequential make_model() {
   using namespace torch::nn;
   return Sequential(Conv2d(Conv2dOptions(1, 16, 3).padding(1)), ReLU(), MaxPool2d(2),
@@ -240,9 +232,8 @@ void train_epoch(Training& training, Loader& loader, int64_t epoch, int64_t step
   int64_t step = 0;
   for (auto& [images, labels] : loader) {
     training.optimizer.zero_grad();
-    const torch::Tensor loss = torch::nn::functional::cross_entropy(
-        training.model->forward(images.to(training.device, /*non_blocking=*/true)),
-        labels.to(training.device, /*non_blocking=*/true));
+    const torch::Tensor loss =
+        torch::nn::functional::cross_entropy(training.model->forward(images), labels);
     loss.backward();
     training.optimizer.step();
     loss_sum += loss.detach();
@@ -258,8 +249,7 @@ double accuracy(Training& training, Loader& loader) {
   const torch::NoGradGuard no_grad;
   torch::Tensor right = torch::zeros({}, torch::dtype(torch::kLong).device(training.device));
   for (auto& [images, labels] : loader) {
-    const torch::Tensor scores = training.model->forward(images.to(training.device, true));
-    right += scores.argmax(1).eq(labels.to(training.device, true)).sum();
+    right += training.model->forward(images).argmax(1).eq(labels).sum();
   }
   return right.item<double>() / static_cast<double>(loader.dataset().size());
 }
@@ -271,13 +261,14 @@ void run(const Arguments& arguments) {
   stoker::DataLoaderOptions options{.batch_size = arguments.batch_size,
                                     .shuffle = true,
                                     .num_workers = arguments.num_workers,
-                                    .pin_memory = arguments.pin_memory};
-  // Before anything that starts threads or CUDA: here the loaders fork.
+                                    .pin_memory = arguments.pin_memory,
+                                    .device = device};
+  // Before anything that starts threads or CUDA: here the loaders fork. Their batches arrive on the
+  // device; that it can be used they find out themselves.
   Loader train_loader(FashionMnist(std::move(train_pictures), /*augment=*/true), options);
   options.shuffle = false;
   Loader test_loader(FashionMnist(std::move(test_pictures), /*augment=*/false), options);
 
-  check_present(device);
   torch::nn::Sequential model = make_model();
   model->to(device);
   Training training{model, torch::optim::Adam(model->parameters(), arguments.lr), device};
@@ -319,6 +310,9 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const DeviceError& error) {
     std::cerr << "train_fashion_mnist: " << error.what() << "\n";
+    return 2;
+  } catch (const std::invalid_argument& error) {
+    std::cerr << "train_fashion_mnist: " << error.what() << " (options are named alike, with --)\n";
     return 2;
   } catch (const c10::Error& error) {
     std::cerr << "train_fashion_mnist: " << error.what_without_backtrace() << "\n";

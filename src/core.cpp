@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/Context.h>
-#include <ATen/DeviceAccelerator.h>
 #include <stoker/detail/core.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -17,10 +15,12 @@
 #include "batch_source.h"
 #include "checked_options.h"
 #include "control.h"
+#include "device_stage.h"
 #include "epoch_plan.h"
 #include "failure.h"
 #include "fill.h"
 #include "hand_out.h"
+#include "pinning.h"
 #include "publisher.h"
 #include "slot_pool.h"
 #include "stream_source.h"
@@ -52,14 +52,6 @@ FillOptions fill_options(const DataLoaderOptions& options) {
   return {options.sample_timeout.count() > 0, options.shard, options.on_error};
 }
 
-bool can_pin(bool wanted) {
-  if (!wanted) return false;
-  if (at::getAccelerator(false)) return true;
-  TORCH_WARN_ONCE(
-      "stoker: pin_memory is true, but no accelerator was found; memory will not be pinned");
-  return false;
-}
-
 }  // namespace
 
 // In the order of an epoch's life. All of it runs in the main process.
@@ -79,12 +71,14 @@ class LoaderCore::Impl {
     } else if (options_.persistent_workers) {
       start_workers();
     }
-    pin_ = can_pin(options_.pin_memory);
+    use_accelerator(*pool_, options_);
+    if (options_.device) stage_.emplace(*options_.device);
   }
 
   uint64_t begin_epoch() {
     check_process();
     end_epoch();
+    if (stage_) stage_->drop();
     ++epoch_;
     ++control().epochs();
     ++stats_.epochs;
@@ -94,7 +88,7 @@ class LoaderCore::Impl {
     if (filler_) filler_->open();
     if (options_.num_workers > 0 && !workers_are_well()) start_workers();
     publisher_.begin();
-    over_ = false;
+    over_ = pulled_ = false;
     if (options_.num_workers > 0) publisher_.publish_more();
     return epoch_;
   }
@@ -106,10 +100,17 @@ class LoaderCore::Impl {
     }
     const auto start = Clock::now();
     const WaitStats before = stats_.epoch;
-    if (before.batches > 0 && !over_) stats_.epoch.computed += start - returned_;
-    const bool more = next_batch(batch);
+    const bool done = over_ && (!stage_ || stage_->empty());
+    if (before.batches > 0 && !done) stats_.epoch.computed += start - returned_;
+    const auto pull = [this](BatchLeaves& on_host) { return next_on_host(on_host); };
+    const bool more = stage_ ? stage_->next(pull, batch) : pull(batch);
+    if (more) {
+      plan_.source().deliver(batch.delivery);
+    } else {
+      plan_.finish();
+    }
     returned_ = Clock::now();
-    if (more) count(returned_ - start);
+    if (more) count(returned_ - start, static_cast<int64_t>(batch.delivery.samples));
     stats_.total += {stats_.epoch.batches - before.batches, stats_.epoch.samples - before.samples,
                      stats_.epoch.waited - before.waited, stats_.epoch.computed - before.computed};
     return more;
@@ -118,17 +119,20 @@ class LoaderCore::Impl {
   void abandon(uint64_t epoch) noexcept {
     if (epoch != epoch_ || getpid() != owner_) return;
     end_epoch();
+    if (stage_) stage_->drop();
   }
 
   const DataLoaderOptions& options() const { return options_; }
   const LoaderStats& stats() {
     stats_.restarts = control().restarts().load(std::memory_order_relaxed);
+    stats_.pinning = pool_->pinning();
     return stats_;
   }
   const EpochPlan& plan() const { return plan_; }
   void load_state_dict(const StateDict& state) {
     check_process();
     end_epoch();
+    if (stage_) stage_->drop();
     plan_.load_state_dict(state);
   }
 
@@ -180,13 +184,14 @@ class LoaderCore::Impl {
 
   // --- the next batch
 
-  bool next_batch(BatchLeaves& batch) {
+  bool next_on_host(BatchLeaves& batch) {
     while (!over_) {
       const auto id = options_.num_workers == 0 ? make_here() : wait_for_workers();
       if (!id) return end_reached(batch);
       bad_samples_.note(slot(*id), stats_);
       if (is_incomplete(*id) || !has_samples(*id)) continue;
-      deliver(*id, batch);
+      hand_out(pool_, *id, batch, fetcher_->form() != BatchForm::kStacked);
+      pulled_ = true;
       if (options_.num_workers > 0) publisher_.publish_more();
       return true;
     }
@@ -262,11 +267,11 @@ class LoaderCore::Impl {
   // epoch follows at once.
   bool end_reached(BatchLeaves& batch) {
     if (auto error = publisher_.take_error()) fail(error);
-    plan_.finish();
-    if (plan_.was_resumed() && stats_.epoch.batches == 0) {
+    if (plan_.was_resumed() && !pulled_) {
+      plan_.finish();
       publisher_.end();
       publisher_.begin();
-      return next_batch(batch);
+      return next_on_host(batch);
     }
     end_epoch();
     return false;
@@ -315,28 +320,12 @@ class LoaderCore::Impl {
     fail(std::make_exception_ptr(report_lost_supervisor(supervisor_->pid())));
   }
 
-  // --- handing out, and the end
+  // --- the end of a batch, and of an epoch
 
-  void deliver(uint32_t id, BatchLeaves& batch) {
-    const Slot s = slot(id);
-    samples_ = s.header().fetched;
-    Delivery delivery{s.origin().first_position, s.header().fetched};
-    if (fetcher_->is_stream()) {
-      delivery.worker = s.origin().worker;
-      delivery.stream_state = s.text(s.header().stream_state);
-    }
-    plan_.source().deliver(delivery);
-    hand_out(pool_, id, batch, fetcher_->form() != BatchForm::kStacked);
-    if (!pin_) return;
-    for (auto& leaf : batch.leaves) {
-      if (leaf.tensor.defined()) leaf.tensor = leaf.tensor.pin_memory();
-    }
-  }
-
-  void count(Clock::duration waited) {
+  void count(Clock::duration waited, int64_t samples) {
     if (stats_.epoch.batches == 0) stats_.first_batch = returned_ - began_;
     ++stats_.epoch.batches;
-    stats_.epoch.samples += samples_;
+    stats_.epoch.samples += samples;
     stats_.epoch.waited += waited;
   }
 
@@ -363,14 +352,14 @@ class LoaderCore::Impl {
   std::optional<Filler> filler_;      // with num_workers = 0
   std::optional<uint32_t> refilled_;  // .. a batch that is to be filled again
   BadSamples bad_samples_;
-  bool pin_ = false;
+  std::optional<DeviceStage> stage_;  // with a device
 
   uint64_t epoch_ = 0;  // begun by this loader
   bool over_ = true;
+  bool pulled_ = false;       // a batch of this epoch was handed out, or copied ahead
   std::exception_ptr error_;  // why this epoch ended early
 
   LoaderStats stats_;
-  int64_t samples_ = 0;  // of the batch delivered last
   Clock::time_point began_;
   Clock::time_point returned_;
 };

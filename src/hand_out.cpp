@@ -34,6 +34,22 @@ at::Tensor wrap(std::byte* rows, at::IntArrayRef sizes, std::optional<int64_t> n
       .make_tensor();
 }
 
+// The memory is libtorch's then, which watches over its copies.
+void copy_to_pinned(BatchLeaves& batch) {
+  for (auto& leaf : batch.leaves) {
+    if (leaf.tensor.defined()) leaf.tensor = leaf.tensor.pin_memory();
+  }
+}
+
+BatchLeaves::Delivery delivery_of(Slot slot) {
+  const Origin origin = slot.origin();
+  BatchLeaves::Delivery delivery{origin.first_position, slot.header().fetched, {}, {}};
+  if (origin.worker == Origin::kAnyWorker) return delivery;
+  delivery.worker = origin.worker;
+  delivery.stream_state = slot.text(slot.header().stream_state);
+  return delivery;
+}
+
 }  // namespace
 
 void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& batch, bool single) {
@@ -49,6 +65,7 @@ void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& b
       lease, [](void* held) { Lease::release(held); });
   std::byte* rows = slot.at(header.result_rows);
   batch.structure = layout.structure();
+  batch.delivery = delivery_of(slot);
   for (const RowLayout::Leaf& leaf : layout.leaves()) {
     auto& out = batch.leaves.emplace_back();
     if (leaf.kind == FlatSample::Kind::kString) {
@@ -59,8 +76,10 @@ void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& b
     }
     rows += align64(leaf.row_bytes * n);
   }
-  pool->learn(id,
-              layout.rows_bytes(n).value_or(0) + header.open_used.load(std::memory_order_relaxed));
+  const uint64_t rows_bytes = layout.rows_bytes(n).value_or(0);
+  pool->learn(id, rows_bytes + header.open_used.load(std::memory_order_relaxed));
+  pool->pin(id, header.result_rows, rows_bytes);
+  if (pool->pinning() == Pinning::kCopied) copy_to_pinned(batch);
 }
 
 }  // namespace stoker::detail

@@ -15,9 +15,10 @@ bool MemoryBudget::has_room(uint64_t reused) const {
 uint64_t MemoryBudget::begin(uint32_t slot) {
   if (slot >= held_.size()) {
     held_.resize(slot + 1);
+    locked_.resize(slot + 1);
     is_in_flight_.resize(slot + 1);
   }
-  set(slot, 0);
+  set(slot, beyond_batch(slot));
   is_in_flight_[slot] = true;
   const uint64_t room = limit_ - std::min(limit_, sum_ + in_flight_ * expected_);
   ++in_flight_;
@@ -27,7 +28,7 @@ uint64_t MemoryBudget::begin(uint32_t slot) {
 
 void MemoryBudget::learn(uint32_t slot, uint64_t bytes) {
   end(slot);
-  set(slot, bytes);
+  set(slot, std::max(bytes, locked_[slot]));
   least_ = expected_ == 0 ? bytes : std::min(least_ + least_ / 16, bytes);
   expected_ = std::max(expected_ - expected_ / 16, bytes);
 }
@@ -36,10 +37,23 @@ void MemoryBudget::end(uint32_t slot) {
   if (!is_in_flight_[slot]) return;
   is_in_flight_[slot] = false;
   --in_flight_;
-  set(slot, expected_);
+  set(slot, std::max(expected_, locked_[slot]));
 }
 
-void MemoryBudget::drop(uint32_t slot) { set(slot, 0); }
+void MemoryBudget::drop(uint32_t slot) {
+  locked_[slot] = 0;
+  set(slot, 0);
+}
+
+void MemoryBudget::lock(uint32_t slot, uint64_t bytes) {
+  locked_[slot] = bytes;
+  set(slot, std::max(held_[slot], bytes));
+}
+
+uint64_t MemoryBudget::beyond_batch(uint32_t slot) const {
+  if (slot >= locked_.size()) return 0;
+  return locked_[slot] - std::min(locked_[slot], expected_);
+}
 
 bool MemoryBudget::is_unusual(uint64_t bytes) const {
   constexpr uint64_t kWorthIt = 16 << 20;

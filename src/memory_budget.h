@@ -5,7 +5,8 @@
 // whether that is within the limit. Numbers only; whoever keeps them, touches and drops the memory.
 //
 // A batch in flight counts as much as batches took of late; what a slot holds otherwise is what
-// the batch in it took, also when it is free again, since its pages stay.
+// the batch in it took, also when it is free again, since its pages stay. What is locked of a slot
+// it holds in any case.
 //
 // Thread safety: none; guarded by its owner.
 
@@ -31,11 +32,15 @@ class MemoryBudget {
   void end(uint32_t slot);
   // .. lost its pages.
   void drop(uint32_t slot);
+  // .. has that many bytes of locked pages.
+  void lock(uint32_t slot, uint64_t bytes);
 
   // What a batch takes; 0 if nobody knows.
   uint64_t expected() const { return expected_; }
-  // What a slot holds; 0 while a batch is in flight in it.
+  // What a slot holds; while a batch is in flight in it, beside that batch.
   uint64_t held(uint32_t slot) const { return slot < held_.size() ? held_[slot] : 0; }
+  // How much of that the next batch in it need not take anew.
+  uint64_t reusable(uint32_t slot) const { return held(slot) - beyond_batch(slot); }
   // Far more than batches take of late: worth giving back.
   bool is_unusual(uint64_t bytes) const;
 
@@ -44,6 +49,8 @@ class MemoryBudget {
 
  private:
   void set(uint32_t slot, uint64_t bytes);
+  // What is locked of the slot, and more than a batch takes.
+  uint64_t beyond_batch(uint32_t slot) const;
 
   uint64_t limit_;
   uint32_t shares_;
@@ -52,6 +59,7 @@ class MemoryBudget {
   uint64_t least_ = 0;     // .. and the smallest
   uint64_t sum_ = 0;       // of held_
   std::vector<uint64_t> held_;
+  std::vector<uint64_t> locked_;  // of held_
   std::vector<bool> is_in_flight_;
 };
 

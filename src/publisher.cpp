@@ -38,7 +38,7 @@ void Publisher::announce(uint32_t id) {
 
 std::optional<uint32_t> Publisher::open_next() {
   if (!draw()) return std::nullopt;
-  const auto id = pool_->acquire(pending_->indices.size());
+  const auto id = pool_->acquire(pending_->indices.size(), /*may_wait=*/in_flight().empty());
   if (!id) return std::nullopt;
   const Slot s = slot(*id);
   s.publish(pending_->indices, pool_->control().published(),

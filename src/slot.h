@@ -156,6 +156,9 @@ class Slot {
   uint64_t new_layout() const { return kPage + (1 - header().kept_layout) * kLayoutBytes; }
   std::optional<uint64_t> fixed_layout() const;
 
+  // Where the books of the rows begin, behind which the rows lie: page-aligned, as those are, and
+  // the same for every batch.
+  static constexpr uint64_t books_begin() { return arrays_begin(); }
   uint64_t rows_begin() const;
   uint64_t rows_capacity() const { return within_budget(bytes_ / 2 - rows_begin()); }
 

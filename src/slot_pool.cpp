@@ -34,8 +34,36 @@ SlotPool::SlotPool(uint32_t num_workers, InFlightLimit in_flight, uint64_t limit
       used_(Control::bytes_needed(num_workers, in_flight.most)),
       budget_(limit, in_flight.usual) {}
 
-std::optional<uint32_t> SlotPool::acquire(uint64_t num_samples) {
+void SlotPool::use_device(c10::Device device, Pinning pinning,
+                          const std::optional<HostPinApi>& api) {
   const std::lock_guard lock(mutex_);
+  pinning_ = pinning;
+  if (pinning == Pinning::kInPlace) pinned_.emplace(api.value(), device);
+  if (install_host_guard(device.type())) copies_.emplace(region_.data(), region_.size());
+}
+
+Pinning SlotPool::pinning() {
+  const std::lock_guard lock(mutex_);
+  return pinned_ && !pinned_->works() ? Pinning::kNone : pinning_;
+}
+
+std::optional<uint32_t> SlotPool::acquire(uint64_t num_samples, bool may_wait) {
+  std::unique_lock lock(mutex_);
+  if (copies_) {
+    for (const uint32_t slot : copies_->take_done()) put_back(slot);
+  }
+  for (;;) {
+    const auto slot = acquire_now(num_samples);
+    if (slot || !may_wait || !copies_) return slot;
+    lock.unlock();  // tensors must be able to go meanwhile
+    const auto copied = copies_->wait_for_oldest();
+    lock.lock();
+    if (!copied) return std::nullopt;
+    put_back(*copied);
+  }
+}
+
+std::optional<uint32_t> SlotPool::acquire_now(uint64_t num_samples) {
   if (!make_room()) return std::nullopt;
   auto slot = take_free(num_samples);
   if (!slot) slot = make(num_samples);
@@ -48,7 +76,7 @@ std::optional<uint32_t> SlotPool::acquire(uint64_t num_samples) {
 // Slots that are free keep their pages for the next batch, but not at the cost of it. The one that
 // was given back last is used next.
 bool SlotPool::make_room() {
-  const auto next = [this] { return free_.empty() ? 0 : budget_.held(free_.back()); };
+  const auto next = [this] { return free_.empty() ? 0 : budget_.reusable(free_.back()); };
   for (const uint32_t slot : free_) {
     if (budget_.has_room(next())) break;
     if (slot != free_.back()) drop_pages(slot);
@@ -58,6 +86,7 @@ bool SlotPool::make_room() {
 
 void SlotPool::drop_pages(uint32_t id) {
   const Slot slot = control_->slot(id);
+  if (pinned_) pinned_->unpin(slot.at(0), slot.bytes());
   region_.drop(slot.at(slot.rows_begin()), slot.bytes() - slot.rows_begin());
   budget_.drop(id);
 }
@@ -76,8 +105,27 @@ std::optional<uint32_t> SlotPool::take_free(uint64_t num_samples) {
 void SlotPool::give_back(uint32_t slot) {
   if (getpid() != owner_) return;
   const std::lock_guard lock(mutex_);
+  const Slot memory = control_->slot(slot);
+  if (copies_ && !copies_->release(slot, memory.at(0), memory.bytes())) return;
+  put_back(slot);
+}
+
+void SlotPool::put_back(uint32_t slot) {
   budget_.end(slot);
   free_.push_back(slot);
+}
+
+// Rows begin a little later the more there are. Locked from where their books begin, a slot's
+// batches of all sizes lie in one stretch.
+void SlotPool::pin(uint32_t id, uint64_t begin, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!pinned_ || bytes == 0) return;
+  const Slot slot = control_->slot(id);
+  const uint64_t from = begin == slot.rows_begin() ? Slot::books_begin() : begin;
+  const uint64_t budget = slot.header().budget;
+  const uint64_t room = slot.bytes() - from;
+  pinned_->pin(slot.at(from), begin + bytes - from, budget == 0 ? room : std::min(room, budget));
+  budget_.lock(id, pinned_->pinned(slot.at(0), slot.bytes()));
 }
 
 void SlotPool::learn(uint32_t slot, uint64_t bytes) {

@@ -6,7 +6,9 @@
 //
 // Process safety: the program's own process only. Thread safety: leases may end on any thread.
 
+#include <c10/core/Device.h>
 #include <c10/core/Storage.h>
+#include <stoker/stats.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -17,7 +19,9 @@
 #include <vector>
 
 #include "control.h"
+#include "copy_watch.h"
 #include "memory_budget.h"
+#include "pinned_memory.h"
 #include "region.h"
 
 namespace stoker::detail {
@@ -29,9 +33,15 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
 
   Control& control() { return *control_; }
 
+  // From then on slots are not used again while that device copies from them, and with kInPlace
+  // page-locked for it. At most once, after the workers are forked; without libtorch's hook (see
+  // host_guard) slots are not watched, and must not be locked.
+  void use_device(c10::Device device, Pinning pinning, const std::optional<HostPinApi>& api);
+  Pinning pinning();
+
   // A free slot with room to keep the books of n samples; nothing if the address space is used up,
-  // or the memory that batches may take.
-  std::optional<uint32_t> acquire(uint64_t num_samples);
+  // or the memory that batches may take. If all there is is being copied: waits if it `may_wait`.
+  std::optional<uint32_t> acquire(uint64_t num_samples, bool may_wait = true);
   // In a child that the program forked: nothing. The slot is the program's, and the lock may be a
   // copy that another thread held.
   void give_back(uint32_t slot);
@@ -39,6 +49,9 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   uint32_t made() const { return made_; }
   // What a batch took: the next ones will probably take as much.
   void learn(uint32_t slot, uint64_t bytes);
+  // Page-locks the rows of a batch, which are bytes of the slot from `begin` on, if such is to be
+  // done. What is locked stays so for the batches after it.
+  void pin(uint32_t slot, uint64_t begin, uint64_t bytes);
 
   struct Memory {
     uint32_t kept;      // batches that the program has
@@ -48,6 +61,8 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   Memory memory();
 
  private:
+  std::optional<uint32_t> acquire_now(uint64_t num_samples);
+  void put_back(uint32_t slot);
   std::optional<uint32_t> make(uint64_t num_samples);
   uint64_t extent_bytes() const;
   bool make_room();
@@ -56,6 +71,10 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
 
   pid_t owner_;
   Region region_;
+  // In this order: what is copied must stay locked, and what is locked mapped.
+  std::optional<PinnedMemory> pinned_;  // guarded by mutex_
+  std::optional<CopyWatch> copies_;
+  Pinning pinning_ = Pinning::kNone;  // guarded by mutex_
   Control* control_;
   uint32_t usual_in_flight_;
   uint32_t made_ = 0;

@@ -45,6 +45,8 @@ std::ostream& operator<<(std::ostream& out, const LoaderStats& stats) {
       << "in all: " << line(stats.total);
   if (stats.restarts > 0) out << "; workers replaced: " << stats.restarts;
   if (stats.errors > 0) out << "; samples skipped or replaced: " << stats.errors;
+  if (stats.pinning == Pinning::kInPlace) out << "; batches pinned in place";
+  if (stats.pinning == Pinning::kCopied) out << "; batches copied to pinned memory";
   return out;
 }
 

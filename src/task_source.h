@@ -3,6 +3,7 @@
 
 // What the batches of an epoch are to be made of.
 
+#include <stoker/detail/flat_sample.h>
 #include <stoker/state_dict.h>
 
 #include <cstdint>
@@ -21,12 +22,7 @@ struct Task {
 };
 
 // A batch that was handed out.
-struct Delivery {
-  uint64_t position = 0;
-  uint64_t samples = 0;
-  std::optional<uint32_t> worker = std::nullopt;
-  std::string stream_state = {};  // after it, if the stream tells
-};
+using Delivery = BatchLeaves::Delivery;
 
 // Main process only.
 class TaskSource {

@@ -79,6 +79,30 @@ TEST(MemoryBudgetTest, ALargeBatchIsForgottenInTime) {
   EXPECT_FALSE(budget.is_unusual(10 * kMegabyte));
 }
 
+// A slot of which 600 are locked, for batches of 100 by now.
+TEST(MemoryBudgetTest, WhatIsLockedCountsAlsoWhereBatchesAreSmaller) {
+  MemoryBudget budget(1000, 4);
+  budget.begin(0);
+  budget.learn(0, 100);
+  budget.lock(0, 600);
+  EXPECT_EQ(budget.held(0), 600u);
+  EXPECT_EQ(budget.reusable(0), 100u);
+  budget.begin(0);
+  EXPECT_EQ(budget.held(0), 500u);  // beside the batch
+  EXPECT_TRUE(budget.has_room(0));
+  budget.learn(0, 90);
+  EXPECT_EQ(budget.held(0), 600u);
+  for (const uint32_t slot : {1u, 2u, 3u, 4u}) {
+    EXPECT_TRUE(budget.has_room(0)) << slot;
+    budget.begin(slot);
+  }
+  EXPECT_FALSE(budget.has_room(0));
+  EXPECT_TRUE(budget.has_room(budget.reusable(0)));
+  budget.drop(0);
+  EXPECT_EQ(budget.held(0), 0u);
+  EXPECT_TRUE(budget.has_room(0));
+}
+
 TEST(MemoryBudgetTest, WhatIsOverTheLimitAlreadyLeavesNothing) {
   MemoryBudget budget(100, 2);
   budget.begin(0);

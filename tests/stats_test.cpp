@@ -44,6 +44,19 @@ TEST(StatsTest, PrintsHowManyWorkersWereReplacedIfAnyWere) {
   EXPECT_EQ(some.str(), none.str() + "; workers replaced: 3");
 }
 
+TEST(StatsTest, PrintsHowBatchesArePinnedIfTheyAre) {
+  const auto text = [](Pinning pinning) {
+    LoaderStats stats{2, {10, 640, 250ms, 750ms}, {20, 1280, 1s, 1s}, 12'340us};
+    stats.pinning = pinning;
+    std::ostringstream out;
+    out << stats;
+    return out.str();
+  };
+  const std::string none = text(Pinning::kNone);
+  EXPECT_EQ(text(Pinning::kInPlace), none + "; batches pinned in place");
+  EXPECT_EQ(text(Pinning::kCopied), none + "; batches copied to pinned memory");
+}
+
 TEST(StatsTest, PrintsNothingsBeforeTheFirstEpoch) {
   std::ostringstream out;
   out << LoaderStats{};

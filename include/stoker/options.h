@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <c10/core/Device.h>
 #include <stoker/sampler.h>
 
 #include <chrono>
@@ -41,8 +42,9 @@ struct DataLoaderOptions {
   /// to two per physical core.
   int64_t num_workers = 0;
 
-  /// Batches in page-locked memory, for asynchronous copies to the device. Warns once and goes on
-  /// where there is no accelerator.
+  /// Batches in page-locked memory, for asynchronous copies to the device: the memory that workers
+  /// write is locked where it lies. They may be copied with `non_blocking` and dropped at once.
+  /// Warns and goes on where there is no accelerator, or no memory can be locked; `stats()` tells.
   bool pin_memory = false;
 
   /// Leave out a last batch of fewer than `batch_size` samples.
@@ -107,6 +109,11 @@ struct DataLoaderOptions {
   /// more does not fit, `std::runtime_error` tells how many the program keeps, and a sample that
   /// does not fit is an error before its memory is touched.
   std::optional<uint64_t> shared_memory_limit = std::nullopt;
+
+  /// Hands batches out on this device: while it computes, the next one is copied, on a stream of
+  /// its own (see DevicePrefetcher, which has options for it). Use together with `pin_memory`.
+  /// Batches stay on the host if absent, or the CPU.
+  std::optional<at::Device> device = std::nullopt;
 };
 
 }  // namespace stoker

@@ -30,6 +30,13 @@ struct BadSample {
   std::string error;  ///< what went wrong, the first time
 };
 
+/// How batches are page-locked, see `pin_memory`.
+enum class Pinning : uint8_t {
+  kNone,     ///< they are not
+  kInPlace,  ///< where workers write them; no copy is made
+  kCopied,   ///< copied to pinned memory of libtorch's
+};
+
 /// What `DataLoader::stats()` tells. Times are wall-clock times.
 struct LoaderStats {
   int64_t epochs = 0;                       ///< epochs begun
@@ -39,6 +46,7 @@ struct LoaderStats {
   int64_t restarts = 0;                     ///< workers replaced so far, see `max_restarts`
   int64_t errors = 0;                       ///< samples skipped or replaced so far, see `on_error`
   std::vector<BadSample> bad_samples{};     ///< .. the first 1000 different ones
+  Pinning pinning = Pinning::kNone;         ///< of the batches handed out now
 };
 
 /// One line for the epoch and one for the total; no newline at the end.

@@ -11,6 +11,7 @@
 #include <stoker/datasets/subset.h>
 #include <stoker/datasets/tensor.h>
 #include <stoker/datasets/transformed.h>
+#include <stoker/device_prefetcher.h>
 #include <stoker/options.h>
 #include <stoker/pread_file.h>
 #include <stoker/sample.h>

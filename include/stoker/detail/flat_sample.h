@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -110,6 +111,15 @@ class BatchLeaves {
   std::vector<Leaf> leaves;
   std::string structure;
 
+  /// Which batch it is, for what keeps account of those that were handed out.
+  struct Delivery {
+    uint64_t position = 0;  // of its first sample, in the epoch or in a worker's stream
+    uint64_t samples = 0;
+    std::optional<uint32_t> worker = std::nullopt;  // whose stream it is
+    std::string stream_state = {};                  // after it, if the stream tells
+  };
+  Delivery delivery;
+
   at::Tensor take_tensor() { return std::move(leaves.at(next_leaf_++).tensor); }
   /// Of a batch that is a single sample: a number of that many bytes.
   void take_number(void* value, size_t bytes) {
@@ -132,6 +142,7 @@ class BatchLeaves {
   void clear() {
     leaves.clear();
     structure.clear();
+    delivery = {};
     next_leaf_ = next_word_ = 0;
   }
 
