@@ -20,14 +20,14 @@
 
 namespace stoker {
 
-struct Face {
+struct Passport {
   at::Tensor image;
   std::string name;
   bool smiles = false;
 };
 template <>
-struct SampleTraits<Face> {
-  static auto fields(const Face& face) { return std::tie(face.image, face.name, face.smiles); }
+struct SampleTraits<Passport> {
+  static auto fields(const Passport& face) { return std::tie(face.image, face.name, face.smiles); }
 };
 
 namespace {
@@ -69,7 +69,7 @@ TEST(CollateFnTest, SamplesOfAllKindsArePutTogetherAgain) {
   using Map = std::map<std::string, std::vector<std::array<float, 2>>>;
   const auto sample = [](size_t i) {
     const auto f = static_cast<float>(i);
-    return std::tuple(Face{at::full({2}, f), std::string(i, 'x'), i % 2 == 0},
+    return std::tuple(Passport{at::full({2}, f), std::string(i, 'x'), i % 2 == 0},
                       Map{{"a", {{f, 1}, {f, 2}}}, {"b", {}}}, std::pair(int8_t(i), at::Half(f)));
   };
   const auto check = [](const auto& samples) {
@@ -88,11 +88,11 @@ TEST(CollateFnTest, SamplesOfAllKindsArePutTogetherAgain) {
 }
 
 TEST(CollateFnTest, ABatchMayBeAStructOfTheUsers) {
-  const auto best = [](const std::vector<Face>& faces) { return faces.back(); };
-  const auto face = [](size_t i) { return Face{at::ones({3}), std::to_string(i), true}; };
+  const auto best = [](const std::vector<Passport>& faces) { return faces.back(); };
+  const auto face = [](size_t i) { return Passport{at::ones({3}), std::to_string(i), true}; };
   DataLoader loader(Made{4, face}, {.batch_size = 2, .num_workers = 1}, best);
   std::vector<std::string> names;
-  for (const Face& one : loader) names.push_back(one.name);
+  for (const Passport& one : loader) names.push_back(one.name);
   EXPECT_THAT(names, ElementsAre("1", "3"));
 }
 

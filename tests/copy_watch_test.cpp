@@ -164,7 +164,7 @@ class WatchedPoolTest : public DeviceTest {
   uint32_t take(uint64_t bytes) {
     const uint32_t id = pool_->acquire(10).value();
     const Slot slot = pool_->control().slot(id);
-    slot.publish(std::vector<int64_t>(10), 0, 0, 0);
+    slot.publish(std::vector<int64_t>(10), 0, {});
     pool_->learn(id, bytes);
     pool_->pin(id, slot.rows_begin(), bytes);
     return id;

@@ -24,18 +24,18 @@ using torch::data::Example;
 
 enum class Colour : uint8_t { kRed = 1, kBlue = 2 };
 
-struct Face {
+struct Visitor {
   Tensor image;
   int64_t person;
 };
-struct Faces {
+struct Visitors {
   Tensor image, person;
 };
 template <>
-struct SampleTraits<Face> {
-  using batch_type = Faces;
+struct SampleTraits<Visitor> {
+  using batch_type = Visitors;
   static constexpr std::array names = {"image", "person"};
-  static auto fields(const Face& face) { return std::tie(face.image, face.person); }
+  static auto fields(const Visitor& face) { return std::tie(face.image, face.person); }
 };
 
 struct Plain {
@@ -81,17 +81,17 @@ static_assert(kIs<Example<Tensor, std::string>, Example<Tensor, Strings>>);
 static_assert(kIs<Example<Tensor, void>, Example<Tensor, void>>);
 static_assert(kIs<std::vector<std::pair<int, std::map<int, Tensor>>>,
                   std::vector<std::pair<Tensor, std::map<int, Tensor>>>>);
-static_assert(kIs<Face, Faces>);
+static_assert(kIs<Visitor, Visitors>);
 static_assert(kIs<Plain, std::tuple<Strings, std::vector<Tensor>>>);
 static_assert(
-    kIs<std::pair<Face, Plain>, std::pair<Faces, std::tuple<Strings, std::vector<Tensor>>>>);
+    kIs<std::pair<Visitor, Plain>, std::pair<Visitors, std::tuple<Strings, std::vector<Tensor>>>>);
 static_assert(kIs<const Tensor&, Tensor>);
 
 static_assert(!SampleType<const char*> && !SampleType<void*> && !SampleType<std::string_view>);
 static_assert(!SampleType<std::unique_ptr<int>> && !SampleType<long double>);
 static_assert(!SampleType<std::vector<void*>> && !SampleType<std::pair<int, const char*>>);
 static_assert(!SampleType<std::map<float, int>> && !SampleType<std::map<int, void*>>);
-static_assert(!SampleType<Faces>);
+static_assert(!SampleType<Visitors>);
 
 template <class T>
 at::ScalarType dtype_of(T value) {
@@ -212,7 +212,7 @@ TEST(SampleTest, ExamplesComeBack) {
 }
 
 TEST(SampleTest, StructsOfTheUsersComeBack) {
-  const Faces faces = batch_of_one(Face{at::ones({2}), 9});
+  const Visitors faces = batch_of_one(Visitor{at::ones({2}), 9});
   EXPECT_TRUE(at::equal(faces.image, at::ones({1, 2})));
   EXPECT_EQ(value(faces.person), 9);
   const auto [names, values] = batch_of_one(Plain{"n", {1, 2}});
@@ -231,13 +231,13 @@ TEST(SampleTest, StructureTellsLengthsAndKeysAndNothingElse) {
 TEST(SampleTest, PathsSayWhatAMessageCallsEachLeaf) {
   EXPECT_THAT(paths_of(at::ones({1})), ElementsAre(""));
   EXPECT_THAT(paths_of(std::tuple(1, std::pair(2, 3))), ElementsAre("[0]", "[1][0]", "[1][1]"));
-  EXPECT_THAT(paths_of(Face{}), ElementsAre(".image", ".person"));
+  EXPECT_THAT(paths_of(Visitor{}), ElementsAre(".image", ".person"));
   EXPECT_THAT(paths_of(Plain{"n", {1, 2}}), ElementsAre("[0]", "[1][0]", "[1][1]"));
   EXPECT_THAT(paths_of(Example<Tensor, int>()), ElementsAre(".data", ".target"));
   using Boxes = std::map<std::string, std::vector<int>>;
   EXPECT_THAT(paths_of(Boxes{{"boxes", {1, 2}}, {"ids", {3}}}),
               ElementsAre("[\"boxes\"][0]", "[\"boxes\"][1]", "[\"ids\"][0]"));
-  EXPECT_THAT(paths_of(std::array{Face{}}), ElementsAre("[0].image", "[0].person"));
+  EXPECT_THAT(paths_of(std::array{Visitor{}}), ElementsAre("[0].image", "[0].person"));
 }
 
 }  // namespace
