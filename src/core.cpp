@@ -44,10 +44,6 @@ InFlightLimit in_flight_limit(const DataLoaderOptions& options) {
   return {usual, options.prefetch_factor ? usual : std::max(usual, kManyTinyBatches)};
 }
 
-uint64_t memory_limit(const DataLoaderOptions& options) {
-  return options.shared_memory_limit ? *options.shared_memory_limit : available_memory() / 2;
-}
-
 bool can_pin(bool wanted) {
   if (!wanted) return false;
   if (at::getAccelerator(false)) return true;
@@ -65,8 +61,9 @@ class LoaderCore::Impl {
       : options_(checked(std::move(options))),
         fetcher_(std::move(fetcher)),
         source_(options_, [this] { return fetcher_->size(); }),
-        pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit(options_),
-                                         memory_limit(options_))),
+        pool_(std::make_shared<SlotPool>(
+            options_.num_workers, in_flight_limit(options_),
+            options_.shared_memory_limit ? *options_.shared_memory_limit : available_memory() / 2)),
         job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn,
              options_.sample_timeout.count() > 0},
         arrivals_(pool_->control(), options_.in_order, in_flight_limit(options_)) {
@@ -115,6 +112,12 @@ class LoaderCore::Impl {
   void abandon(uint64_t epoch) noexcept {
     if (epoch != epoch_ || getpid() != owner_) return;
     end_epoch();
+  }
+
+  void end_with(uint64_t epoch, const std::exception_ptr& error) {
+    if (epoch != epoch_) return;
+    end_epoch();
+    error_ = error;
   }
 
   const DataLoaderOptions& options() const { return options_; }
@@ -224,10 +227,10 @@ class LoaderCore::Impl {
       deliver(*id, batch);
       return true;
     }
+    const std::exception_ptr told = failure_of(slot(*id), false);
     pool_->give_back(*id);
-    if (auto error = filler_->take_error()) fail(error);
-    fail(std::make_exception_ptr(
-        std::runtime_error(load_failure(slot(*id), slot(*id).header().failure).text)));
+    const auto own = filler_->take_error();
+    fail(own ? own : told);
   }
 
   SlotStatus fill_here(uint32_t id) {
@@ -251,10 +254,10 @@ class LoaderCore::Impl {
       return end_reached();
     }
     const uint32_t id = wait_for_batch();
-    if (slot(id).header().status.load(std::memory_order_relaxed) == SlotStatus::kFailed) {
-      const Failure failure = load_failure(slot(id), slot(id).header().failure);
+    if (slot(id).header().status.load(std::memory_order_relaxed) != SlotStatus::kReady) {
+      const std::exception_ptr told = failure_of(slot(id), true);
       pool_->give_back(id);
-      fail(std::make_exception_ptr(report_failure(failure)));
+      fail(told);
     }
     deliver(id, batch);
     publish_more();
@@ -312,13 +315,15 @@ class LoaderCore::Impl {
 
   // --- handing out, and the end
 
-  void deliver(uint32_t id, BatchLeaves& batch) {
+  void deliver(uint32_t id, BatchLeaves& batch) try {
     samples_ = static_cast<int64_t>(slot(id).num_samples());
     hand_out(pool_, id, batch);
     if (!pin_) return;
     for (auto& leaf : batch.leaves) {
       if (leaf.tensor.defined()) leaf.tensor = leaf.tensor.pin_memory();
     }
+  } catch (...) {
+    fail(std::current_exception());
   }
 
   void count(Clock::duration waited) {
@@ -334,7 +339,7 @@ class LoaderCore::Impl {
       const Slot s = slot(one.slot);
       s.header().cancelled.store(1, std::memory_order_relaxed);
       const Hand me = s.main(one.sequence);
-      const uint32_t rest = s.skip_rest(me);
+      const uint32_t rest = s.skip_rest(me, pool_->num_samples(one.slot));
       if (rest > 0 && s.finish(me, rest)) {
         s.header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
       }
@@ -386,6 +391,7 @@ LoaderCore::~LoaderCore() = default;
 
 uint64_t LoaderCore::begin_epoch() { return impl_->begin_epoch(); }
 bool LoaderCore::next(uint64_t epoch, BatchLeaves& batch) { return impl_->next(epoch, batch); }
+void LoaderCore::end_with(uint64_t n, std::exception_ptr error) { impl_->end_with(n, error); }
 void LoaderCore::abandon(uint64_t epoch) noexcept { impl_->abandon(epoch); }
 std::optional<int64_t> LoaderCore::size() const { return impl_->source().batches_per_epoch(); }
 const DataLoaderOptions& LoaderCore::options() const { return impl_->options(); }

@@ -21,6 +21,13 @@ bool fits(Slot slot, const RowLayout& layout) {
   return bytes && *bytes <= slot.rows_capacity();
 }
 
+// The one of the batch before may have been damaged since.
+bool kept_layout_suits(Slot slot, const FlatSample& sample) {
+  if (!RowLayout::is_sound_at(slot, slot.kept_layout())) return false;
+  const RowLayout kept(slot.at(slot.kept_layout()));
+  return fits(slot, kept) && kept.matches(sample);
+}
+
 bool is_cancelled(Slot slot) {
   return slot.header().cancelled.load(std::memory_order_relaxed) != 0;
 }
@@ -154,8 +161,7 @@ RowWriter* Filler::writer(Slot slot, const FlatSample& sample) {
 std::optional<uint64_t> Filler::fix_layout(Slot slot, const FlatSample& sample) {
   auto& state = slot.header().layout_state;
   LayoutState seen = state.load(std::memory_order_acquire);
-  if (seen == LayoutState::kTentative && fits(slot, RowLayout(slot.at(slot.kept_layout()))) &&
-      RowLayout(slot.at(slot.kept_layout())).matches(sample)) {
+  if (seen == LayoutState::kTentative && kept_layout_suits(slot, sample)) {
     state.compare_exchange_strong(seen, LayoutState::kFixedKept, std::memory_order_acq_rel);
     return slot.fixed_layout();
   }

@@ -2,6 +2,7 @@
 #include "generator_state.h"
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -89,9 +90,11 @@ GeneratorState GeneratorState::from(const StateDict& state) {
     const std::string& bytes = state.text("engine");
     Engine data;
     require(bytes.size() == sizeof data);
+    require(static_cast<unsigned char>(bytes[offsetof(Engine, seeded_)]) <= 1);  // a bool's byte
     std::memcpy(&data, bytes.data(), sizeof data);
     // The engine uses these without looking.
-    require(data.left_ >= 1 && data.left_ <= kBlock && data.next_ + data.left_ <= kBlock + 1);
+    require(data.left_ >= 1 && data.left_ <= kBlock && data.next_ <= kBlock);
+    require(data.next_ + data.left_ <= kBlock + 1);
     read.engine.set_data(data);
   } else {
     const int64_t draws = state.integer("draws");

@@ -3,23 +3,11 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <cstring>
-
-#include "row_layout.h"
+#include "finished_batch.h"
 
 namespace stoker::detail {
 
 namespace {
-
-std::vector<std::string> copy_strings(Slot slot, const std::byte* rows, size_t n) {
-  std::vector<std::string> strings(n);
-  for (size_t row = 0; row < n; ++row) {
-    StringRow entry;
-    std::memcpy(&entry, rows + row * sizeof entry, sizeof entry);
-    strings[row].assign(reinterpret_cast<const char*>(slot.at(entry.offset)), entry.bytes);
-  }
-  return strings;
-}
 
 at::Tensor wrap(std::byte* rows, at::IntArrayRef sizes, int64_t n, at::ScalarType dtype,
                 Lease& lease) {
@@ -36,26 +24,25 @@ at::Tensor wrap(std::byte* rows, at::IntArrayRef sizes, int64_t n, at::ScalarTyp
 
 void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& batch) {
   const Slot slot = pool->control().slot(id);
-  const SlotHeader& header = slot.header();
-  const RowLayout layout(slot.at(header.result_layout));
-  const uint64_t n = slot.num_samples();
+  const uint64_t n = pool->num_samples(id);
   auto* lease = new Lease(pool, id);
   // Whatever happens below, this count of the lease ends, and with it, if need be, the lease.
   const std::unique_ptr<Lease, decltype(&Lease::release)> mine(
       lease, [](void* held) { Lease::release(held); });
-  std::byte* rows = slot.at(header.result_rows);
+  FinishedBatch finished(slot, n);
+  const RowLayout layout = finished.layout();
+  std::byte* rows = finished.rows();
   batch.structure = layout.structure();
   for (const RowLayout::Leaf& leaf : layout.leaves()) {
     auto& out = batch.leaves.emplace_back();
     if (leaf.kind == FlatSample::Kind::kString) {
-      out.strings = copy_strings(slot, rows, n);
+      out.strings = finished.strings(rows);
     } else {
       out.tensor = wrap(rows, layout.sizes(leaf), static_cast<int64_t>(n), leaf.dtype, *lease);
     }
     rows += align64(leaf.row_bytes * n);
   }
-  pool->learn(id,
-              layout.rows_bytes(n).value_or(0) + header.open_used.load(std::memory_order_relaxed));
+  pool->learn(id, finished.bytes());
 }
 
 }  // namespace stoker::detail

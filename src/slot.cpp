@@ -10,7 +10,6 @@ static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
 namespace {
 
 constexpr uint64_t kNoRow = 0xffffffff;
-constexpr uint64_t kBytesPerSample = sizeof(size_t) + 2 * sizeof(uint64_t);
 
 constexpr uint64_t word(Hand hand, uint32_t low = 0) {
   return uint64_t{hand.generation} << 32 | low;
@@ -76,7 +75,7 @@ void Slot::publish(std::span<const int64_t> indices, uint32_t generation, uint64
   h.failures_used.store(0, std::memory_order_relaxed);
   // The layout of the batch before is likely to be right again.
   const LayoutState before = h.layout_state.load(std::memory_order_relaxed);
-  if (before == LayoutState::kFixedNew) h.kept_layout = 1 - h.kept_layout;
+  if (before == LayoutState::kFixedNew) h.kept_layout = ~h.kept_layout & 1;
   const bool kept = before == LayoutState::kFixedNew || before == LayoutState::kFixedKept ||
                     before == LayoutState::kTentative;
   h.layout_state.store(kept ? LayoutState::kTentative : LayoutState::kNone,
@@ -141,15 +140,14 @@ bool Slot::elect(Hand me) const {
                                                     std::memory_order_acq_rel);
 }
 
-uint32_t Slot::skip_rest(Hand me) const {
+uint32_t Slot::skip_rest(Hand me, uint32_t num_samples) const {
   std::atomic<uint64_t>& ticket = header().ticket;
   uint64_t seen = ticket.load(std::memory_order_acquire);
-  const auto all = static_cast<uint32_t>(num_samples());
   do {
-    if (seen >> 32 != me.generation || static_cast<uint32_t>(seen) >= all) return 0;
-  } while (!ticket.compare_exchange_weak(seen, word(me, all), std::memory_order_acq_rel));
+    if (seen >> 32 != me.generation || static_cast<uint32_t>(seen) >= num_samples) return 0;
+  } while (!ticket.compare_exchange_weak(seen, word(me, num_samples), std::memory_order_acq_rel));
   uint32_t skipped = 0;
-  for (auto row = static_cast<uint32_t>(seen); row < all; ++row) {
+  for (auto row = static_cast<uint32_t>(seen); row < num_samples; ++row) {
     if (!own(row, me)) continue;
     settle(row, me, RowState::kSkipped);
     ++skipped;

@@ -101,7 +101,11 @@ class Slot {
   std::byte* at(uint64_t offset) const { return base_ + offset; }
   uint64_t bytes() const { return bytes_; }
 
-  size_t num_samples() const { return header().num_samples.load(std::memory_order_relaxed); }
+  // No more than there can be, so that what is reckoned from it lies in the slot whatever a
+  // worker's code has written over the header.
+  size_t num_samples() const {
+    return std::min(header().num_samples.load(std::memory_order_relaxed), most_samples());
+  }
   // Arrays of num_samples entries.
   size_t* indices() const {
     return reinterpret_cast<size_t*>(base_ + arrays_begin()) + num_samples();
@@ -117,8 +121,8 @@ class Slot {
   static Hand worker(uint32_t generation, uint32_t id) { return {generation, id + 1}; }
 
   // Offsets of the two layouts, and of the one that is fixed, if one is.
-  uint64_t kept_layout() const { return kPage + header().kept_layout * kLayoutBytes; }
-  uint64_t new_layout() const { return kPage + (1 - header().kept_layout) * kLayoutBytes; }
+  uint64_t kept_layout() const { return kPage + (header().kept_layout & 1) * kLayoutBytes; }
+  uint64_t new_layout() const { return kPage + (~header().kept_layout & 1) * kLayoutBytes; }
   std::optional<uint64_t> fixed_layout() const;
 
   uint64_t rows_begin() const;
@@ -130,6 +134,18 @@ class Slot {
   // room for.
   std::optional<uint64_t> allocate_for_failure(uint64_t size) const;
   uint64_t open_capacity() const { return within_budget(bytes_ - bytes_ / 2 - kFailureBytes); }
+
+  // For who reads offsets that a worker's code may have written over: whether that many bytes from
+  // there on lie where layouts may lie; where rows may lie; in the open end.
+  bool is_in_layouts(uint64_t offset, uint64_t size) const {
+    return is_between(kPage, done_begin(), offset, size);
+  }
+  bool is_in_rows(uint64_t offset, uint64_t size) const {
+    return is_between(rows_begin(), bytes_, offset, size);
+  }
+  bool is_in_open_end(uint64_t offset, uint64_t size) const {
+    return is_between(bytes_ / 2, bytes_, offset, size);
+  }
 
   // Main only. Opens the slot for a batch of these indices.
   void publish(std::span<const int64_t> indices, uint32_t generation, uint64_t epoch_seed,
@@ -147,8 +163,9 @@ class Slot {
   // True if all rows are counted and nobody completes the slot: from then on the caller does.
   bool take_completion(Hand me) const;
   // Claims, owns and skips all rows that nobody has claimed; how many those were. The caller counts
-  // them.
-  uint32_t skip_rest(Hand me) const;
+  // them. Main knows how many rows there are in all, and need not believe the header.
+  uint32_t skip_rest(Hand me, uint32_t num_samples) const;
+  uint32_t skip_rest(Hand me) const { return skip_rest(me, static_cast<uint32_t>(num_samples())); }
 
   // Supervisor only, of a worker that is dead: what it had not finished is nobody's again.
   void disown(Hand dead) const;
@@ -158,6 +175,15 @@ class Slot {
     return header().budget == 0 ? bytes : std::min(bytes, header().budget);
   }
 
+  static bool is_between(uint64_t begin, uint64_t end, uint64_t offset, uint64_t size) {
+    return offset >= begin && offset <= end && size <= end - offset;
+  }
+  uint32_t most_samples() const {
+    const uint64_t room = (bytes_ / 2 & ~(kPage - 1)) - arrays_begin();
+    return static_cast<uint32_t>(std::min<uint64_t>(room / kBytesPerSample, UINT32_MAX));
+  }
+
+  static constexpr uint64_t kBytesPerSample = sizeof(size_t) + 2 * sizeof(uint64_t);
   static constexpr uint64_t kDoneBytes = 9 * kPage;
   static_assert(kDoneBytes >= (kMostWorkers + 1) * sizeof(uint64_t));
   static constexpr uint64_t done_begin() { return kPage + 2 * kLayoutBytes; }

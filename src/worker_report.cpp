@@ -19,6 +19,12 @@ std::string at_index(std::optional<int64_t> index) {
   return index ? " at sample index " + std::to_string(*index) : "";
 }
 
+// A worker's code may have written over the end of it.
+template <size_t N>
+std::string text_of(const char (&text)[N]) {
+  return {text, strnlen(text, N)};
+}
+
 std::string hint(int signal) {
   switch (signal) {
     case SIGKILL:
@@ -64,13 +70,23 @@ WorkerError report_failure(const Failure& failure) {
   return {text, std::move(facts)};
 }
 
+std::exception_ptr failure_of(Slot slot, bool with_workers) {
+  try {
+    const Failure failure = load_failure(slot, slot.header().failure);
+    if (with_workers) return std::make_exception_ptr(report_failure(failure));
+    return std::make_exception_ptr(std::runtime_error(failure.text));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 WorkerError report_init_failure(uint32_t id, const WorkerRecord& worker) {
   WorkerError::Facts facts;
   facts.worker_id = id;
   facts.pid = worker.pid.load();
-  facts.type_name = worker.type_name;
+  facts.type_name = text_of(worker.type_name);
   return {"stoker: worker_init_fn of " + name(id, *facts.pid) + " threw " + *facts.type_name +
-              ": " + worker.text,
+              ": " + text_of(worker.text),
           std::move(facts)};
 }
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
@@ -74,9 +75,22 @@ TEST(GeneratorStateSizeTest, ADamagedStateIsRefused) {
   engine.set("engine", std::string("short"));
   refused(engine);
   at::mt19937_data_pod data = at::mt19937(1).data();
+  const auto set = [&] {
+    engine.set("engine", std::string(reinterpret_cast<const char*>(&data), sizeof data));
+  };
   data.left_ = 600;
   data.next_ = 600;
-  engine.set("engine", std::string(reinterpret_cast<const char*>(&data), sizeof data));
+  set();
+  refused(engine);
+  data.left_ = 2;
+  data.next_ = UINT32_MAX;  // their sum is small again
+  set();
+  refused(engine);
+  data = at::mt19937(1).data();
+  set();
+  std::string bytes = engine.text("engine");
+  bytes[offsetof(at::mt19937_data_pod, seeded_)] = 2;
+  engine.set("engine", bytes);
   refused(engine);
 }
 

@@ -3,8 +3,8 @@
 #   cmake -DROOT=<checkout> -P layout_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(tier0 control failure generator_state memory_budget row_layout row_writer slot state_dict stats
-  stream_copy)
+set(tier0 control failure finished_batch flat_sample generator_state memory_budget row_layout
+  row_writer slot state_dict stats stream_copy)
 set(tier1 available_memory futex region)
 set(tier2 arrivals batch_source checked_options collate fill hand_out randomness sampler seed slot_pool
   supervisor worker worker_context worker_loop worker_report worker_watch)

@@ -71,6 +71,13 @@ TEST_F(ReportTest, AnExceptionOfWorkerInitFn) {
   EXPECT_EQ(error.facts().type_name, "std::runtime_error");
 }
 
+TEST_F(ReportTest, ATextThatWasWrittenOverEndsWhereItsPlaceDoes) {
+  std::memset(worker_.type_name, 'T', sizeof worker_.type_name);
+  std::memset(worker_.text, 't', sizeof worker_.text);
+  const WorkerError error = report_init_failure(3, worker_);
+  EXPECT_EQ(error.facts().type_name, std::string(sizeof worker_.type_name, 'T'));
+}
+
 TEST_F(ReportTest, AWorkerThatWasKilled) {
   const WorkerError error = death(killed_by(SIGKILL), 17);
   EXPECT_STREQ(error.what(),
@@ -159,8 +166,7 @@ TEST_F(ReportTest, ADeathTellsWhyTheWorkerWasNotReplaced) {
     EXPECT_THAT(death(killed_by(SIGKILL)).what(), EndsWith("and was killed" + end));
   };
   worker_.final = Final::kRestartsSpent;
-  expect_end(
-      "; it was not replaced, since max_restarts others were in this epoch already");
+  expect_end("; it was not replaced, since max_restarts others were in this epoch already");
   worker_.final = Final::kKilledTwice;
   expect_end("; it was not replaced, since the same sample had ended a worker before");
 }
