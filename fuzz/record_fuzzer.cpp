@@ -4,10 +4,10 @@
 // a batch that lies in the slot, or an error of ours; and the next batch in that slot is whole.
 
 #include <ATen/ops/full.h>
-#include <fuzzer/FuzzedDataProvider.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -71,7 +71,7 @@ class GuardedSlot {
 };
 
 void fill(Slot slot, RowRange rows) {
-  static MapFetcher fetcher(Made(100, sample_of));
+  static MapFetcher fetcher(Made{100, sample_of});
   HandWorker(fetcher).work(slot, rows);
 }
 
@@ -96,23 +96,42 @@ class Scene {
   GuardedSlot memory_;
 };
 
+// The fuzzer's bytes as numbers; zeros behind their end.
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : data_(data), left_(size) {}
+
+  uint64_t number(size_t bytes) {
+    uint64_t value = 0;
+    std::memcpy(&value, data_, std::min(bytes, left_));
+    data_ += std::min(bytes, left_);
+    left_ -= std::min(bytes, left_);
+    return value;
+  }
+  uint64_t below(uint64_t end) { return number(end > 256 ? 2 : 1) % end; }
+
+ private:
+  const uint8_t* data_;
+  size_t left_;
+};
+
 struct Window {
   uint64_t begin, bytes;
 };
 
-void damage(Slot slot, FuzzedDataProvider& input) {
+void damage(Slot slot, Input& input) {
   const std::array<Window, 6> windows = {{{0, 320},
                                           {slot.kept_layout(), 512},
                                           {slot.new_layout(), 512},
                                           {slot.rows_begin() - Slot::kPage, 256},
                                           {slot.rows_begin(), 512},
                                           {kBytes / 2, 2048}}};
-  for (int left = input.ConsumeIntegralInRange(0, 8); left > 0; --left) {
-    const Window& window = input.PickValueInArray(windows);
-    const auto at = input.ConsumeIntegralInRange<uint64_t>(0, window.bytes - 8);
-    const auto value = input.ConsumeIntegral<uint64_t>();
-    const auto width = input.PickValueInArray({1, 2, 4, 8});
-    std::memcpy(slot.at(window.begin + at), &value, static_cast<size_t>(width));
+  for (uint64_t left = input.below(8); left > 0; --left) {
+    const Window& window = windows[input.below(windows.size())];
+    const uint64_t at = input.below(window.bytes - 8);
+    const size_t width = size_t{1} << input.below(4);
+    const uint64_t value = input.number(width);
+    std::memcpy(slot.at(window.begin + at), &value, width);
   }
 }
 
@@ -163,8 +182,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                          {6, LayoutState::kWriting},
                                          {99, LayoutState::kNone},
                                          {99, LayoutState::kUnfit}}};
-  FuzzedDataProvider input(data, size);
-  const Slot slot = scenes[input.ConsumeIntegralInRange<size_t>(0, 4)].begin();
+  Input input(data, size);
+  const Slot slot = scenes[input.below(scenes.size())].begin();
   damage(slot, input);
   const SlotStatus status = collate(slot, 0);
   damage(slot, input);

@@ -6,6 +6,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <stoker/state_dict.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <stdexcept>

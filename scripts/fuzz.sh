@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Fuzzes what reads bytes that nobody vouches for: a slot's record, idx files, states. Sets up and
-# builds what it needs (clang, from Debian). Exit status: 1 upon a finding, whose input is then in
+# builds what it needs (clang and its run-time libraries, from Debian). Exit status: 1 upon a finding, whose input is then in
 # build/fuzz/findings; what was learned is kept in build/fuzz/corpus.
 #   scripts/fuzz.sh [SECONDS [NAME...]]     60 s, shared by record, idx and state
 set -euo pipefail
-wants_packages=(clang)
+wants_packages=(clang libclang-rt-dev)
 . "$(dirname "$0")/setup.sh"
 cd "$root"
 seconds=${1:-60}
