@@ -88,7 +88,7 @@ std::optional<std::string> find_mismatch(Slot slot, uint64_t first_at, const Row
 void copy_record(Slot slot, uint64_t row, const RowLayout& layout, std::byte* rows) {
   const uint64_t data = slot.records()[row] + layout.encoded_bytes();
   const auto bytes = layout.rows_bytes(1);
-  if (!bytes || !slot.is_in_open_end(data, *bytes)) throw_damaged("a sample");
+  if (!bytes || !slot.is_given_out(data, *bytes)) throw_damaged("a sample");
   copy_row(layout, slot.at(data), rows, slot.num_samples(), row);
 }
 

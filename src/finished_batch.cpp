@@ -21,8 +21,7 @@ FinishedBatch::FinishedBatch(Slot slot, uint64_t num_samples)
       string_bytes_(open_end_used(slot)) {
   const uint64_t rows = slot.header().result_rows;
   const auto bytes = layout().rows_bytes(num_samples);
-  if (slot.num_samples() != num_samples || rows % 64 != 0 || !bytes ||
-      !slot.is_in_rows(rows, *bytes)) {
+  if (slot.num_samples() != num_samples || !bytes || !slot.may_be_rows(rows, *bytes)) {
     throw_damaged("the header");
   }
   rows_ = slot.at(rows);
@@ -35,7 +34,7 @@ std::vector<std::string> FinishedBatch::strings(const std::byte* rows) {
     StringRow entry;
     std::memcpy(&entry, rows, sizeof entry);
     rows += sizeof entry;
-    if (!slot_.is_in_open_end(entry.offset, entry.bytes) || entry.bytes > string_bytes_) {
+    if (!slot_.is_given_out(entry.offset, entry.bytes) || entry.bytes > string_bytes_) {
       throw_damaged("a string");
     }
     string_bytes_ -= entry.bytes;

@@ -83,12 +83,9 @@ const T* inside(const std::byte* base, uint64_t offset) {
 }  // namespace
 
 std::optional<uint64_t> RowLayout::bytes_at(Slot slot, uint64_t offset) {
-  const auto can_lie_here = [&](uint64_t bytes) {
-    return slot.is_in_layouts(offset, bytes) || slot.is_in_open_end(offset, bytes);
-  };
-  if (offset % 64 != 0 || !can_lie_here(sizeof(Header))) return std::nullopt;
+  if (!slot.may_be_layout(offset, sizeof(Header))) return std::nullopt;
   const uint64_t bytes = RowLayout(slot.at(offset)).encoded_bytes();
-  return can_lie_here(bytes) ? std::optional(bytes) : std::nullopt;
+  return slot.may_be_layout(offset, bytes) ? std::optional(bytes) : std::nullopt;
 }
 
 std::vector<std::byte> RowLayout::copy(Slot slot, uint64_t offset) {

@@ -26,6 +26,10 @@ constexpr uint64_t align_page(uint64_t bytes) {
   return (bytes + Slot::kPage - 1) & ~(Slot::kPage - 1);
 }
 
+bool is_between(uint64_t begin, uint64_t end, uint64_t offset, uint64_t size) {
+  return offset >= begin && offset <= end && size <= end - offset;
+}
+
 std::optional<uint64_t> take(std::atomic<uint64_t>& used, uint64_t size, uint64_t capacity) {
   if (size > capacity) return std::nullopt;
   const uint64_t begin = used.fetch_add(align64(size), std::memory_order_relaxed);
@@ -53,6 +57,23 @@ std::optional<uint64_t> Slot::allocate_for_failure(uint64_t size) const {
   const auto begin = take(header().failures_used, size, kFailureBytes);
   if (!begin) return std::nullopt;
   return bytes_ - kFailureBytes + *begin;
+}
+
+bool Slot::is_given_out(uint64_t offset, uint64_t size) const {
+  const uint64_t used = std::min(header().open_used.load(std::memory_order_relaxed),
+                                 bytes_ - bytes_ / 2 - kFailureBytes);
+  return is_between(bytes_ / 2, bytes_ / 2 + used, offset, size) ||
+         is_between(bytes_ - kFailureBytes, bytes_, offset, size);
+}
+
+bool Slot::may_be_layout(uint64_t offset, uint64_t size) const {
+  if (offset == kept_layout() || offset == new_layout()) return size <= kLayoutBytes;
+  return offset % 64 == 0 && is_given_out(offset, size);
+}
+
+bool Slot::may_be_rows(uint64_t offset, uint64_t size) const {
+  if (offset == rows_begin()) return size <= bytes_ / 2 - offset;
+  return offset % 64 == 0 && is_given_out(offset, size);
 }
 
 void Slot::publish(std::span<const int64_t> indices, uint32_t generation, uint64_t epoch_seed,

@@ -135,17 +135,12 @@ class Slot {
   std::optional<uint64_t> allocate_for_failure(uint64_t size) const;
   uint64_t open_capacity() const { return within_budget(bytes_ - bytes_ / 2 - kFailureBytes); }
 
-  // For who reads offsets that a worker's code may have written over: whether that many bytes from
-  // there on lie where layouts may lie; where rows may lie; in the open end.
-  bool is_in_layouts(uint64_t offset, uint64_t size) const {
-    return is_between(kPage, done_begin(), offset, size);
-  }
-  bool is_in_rows(uint64_t offset, uint64_t size) const {
-    return is_between(rows_begin(), bytes_, offset, size);
-  }
-  bool is_in_open_end(uint64_t offset, uint64_t size) const {
-    return is_between(bytes_ / 2, bytes_, offset, size);
-  }
+  // For who reads offsets that a worker's code may have written over: whether so many bytes were
+  // given out there, of the open end or of what is kept free for failures; whether such a layout
+  // may lie there, and such rows.
+  bool is_given_out(uint64_t offset, uint64_t size) const;
+  bool may_be_layout(uint64_t offset, uint64_t size) const;
+  bool may_be_rows(uint64_t offset, uint64_t size) const;
 
   // Main only. Opens the slot for a batch of these indices.
   void publish(std::span<const int64_t> indices, uint32_t generation, uint64_t epoch_seed,
@@ -175,9 +170,6 @@ class Slot {
     return header().budget == 0 ? bytes : std::min(bytes, header().budget);
   }
 
-  static bool is_between(uint64_t begin, uint64_t end, uint64_t offset, uint64_t size) {
-    return offset >= begin && offset <= end && size <= end - offset;
-  }
   uint32_t most_samples() const {
     const uint64_t room = (bytes_ / 2 & ~(kPage - 1)) - arrays_begin();
     return static_cast<uint32_t>(std::min<uint64_t>(room / kBytesPerSample, UINT32_MAX));

@@ -229,10 +229,10 @@ TEST_F(DamagedSpillTest, ARecordThatLiesElsewhere) {
   }
 }
 
-TEST_F(DamagedSpillTest, ARecordThatEndsBehindTheSlot) {
+TEST_F(DamagedSpillTest, ARecordThatEndsBehindWhatWasWritten) {
   // The layout fits, the row behind it does not.
   const RowLayout layout(slot_.at(slot_.records()[0]));
-  const uint64_t place = slot_.bytes() - layout.encoded_bytes();
+  const uint64_t place = slot_.bytes() / 2 + slot_.header().open_used - layout.encoded_bytes();
   std::memcpy(slot_.at(place), slot_.at(slot_.records()[0]), layout.encoded_bytes());
   slot_.records()[2] = place;
   EXPECT_THAT(outcome(), HasSubstr("a sample of a batch in shared memory is damaged"));

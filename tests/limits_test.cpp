@@ -78,8 +78,7 @@ TEST_P(AddressSpaceTest, ALoaderWorksOrSaysWhatItLacks) {
     EXPECT_THAT(outcome, AnyOf(HasSubstr("bytes of shared memory (see `ulimit -v`)"),
                                HasSubstr("no memory for one more batch"),
                                HasSubstr("of shared memory; use a smaller batch_size"),
-                               HasSubstr("could not be forked"), HasSubstr("cannot fork"),
-                               HasSubstr("bad_alloc"), HasSubstr("not enough memory")));
+                               HasSubstr("could not be forked")));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Megabytes, AddressSpaceTest, testing::Values(1, 16, 64, 128, 512, 4096),

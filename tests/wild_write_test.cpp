@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                           reinterpret_cast<const char*>(result_layout(slot));
                       result_layout(slot)[length + 2] = std::byte{7};
                     }}),
-    [](const auto& info) { return info.param.first; });
+    [](const auto& place) { return place.param.first; });
 
 }  // namespace
 }  // namespace stoker
