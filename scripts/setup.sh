@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # What the build needs, on Debian 12 or whatever else has it. Sourced by the other scripts: leaves
-# CMAKE_PREFIX_PATH leading to libtorch. Quick when everything is there.
+# CMAKE_PREFIX_PATH leading to libtorch. Quick when everything is there. A script that needs further
+# packages names them in the array wants_packages before.
 #
 #   STOKER_TORCH_REQUIREMENT  what pip installs if no libtorch is found (default torch==2.13.0, the
 #                             version the tests are known to pass with)
@@ -11,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 say() { printf 'stoker: %s\n' "$*" >&2; }
 
 packages=(g++ cmake ninja-build ccache python3 python3-venv libboost-dev libgtest-dev libgmock-dev
-          libbenchmark-dev libcli11-dev nlohmann-json3-dev zlib1g-dev)
+          libbenchmark-dev libcli11-dev nlohmann-json3-dev zlib1g-dev "${wants_packages[@]}")
 # Real data for the example; without it the example can make its own.
 wanted=(dataset-fashion-mnist)
 

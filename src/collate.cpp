@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,15 @@ namespace stoker::detail {
 
 namespace {
 
-const std::byte* layout_bytes(Slot slot, uint64_t row) {
-  // A sample lies in its row only where a layout was fixed.
-  return slot.at(slot.state(row) == RowState::kSpilled ? slot.records()[row]
-                                                       : slot.fixed_layout().value());
+// A sample lies in its row only where a layout was fixed.
+uint64_t fixed_layout(Slot slot) {
+  const auto layout = slot.fixed_layout();
+  if (!layout) throw_damaged("the header");
+  return *layout;
+}
+
+uint64_t layout_of(Slot slot, uint64_t row) {
+  return slot.state(row) == RowState::kSpilled ? slot.records()[row] : fixed_layout(slot);
 }
 
 std::string field(const RowLayout& layout, const RowLayout::Leaf& leaf) {
@@ -53,75 +59,109 @@ std::string name_mismatch(const RowLayout& a, const RowLayout& b, size_t index_a
 }
 
 SlotStatus fail(Slot slot, std::optional<int64_t> worker_id, const std::string& text) {
-  slot.header().failure =
-      store_failure(slot, {worker_id, getpid(), std::nullopt, "", "stoker: " + text});
+  slot.header().failure = store_failure(slot, {worker_id, getpid(), std::nullopt, "", text});
   return SlotStatus::kFailed;
 }
 
 // Where the whole batch goes: the rows of the fixed layout, or else a block of the open end.
 std::optional<uint64_t> place_rows(Slot slot, const RowLayout& layout) {
-  if (slot.fixed_layout()) return slot.rows_begin();
   const auto bytes = layout.rows_bytes(slot.num_samples());
-  return bytes ? slot.allocate(*bytes) : std::nullopt;
+  if (!bytes) return std::nullopt;
+  if (slot.fixed_layout() && *bytes <= slot.rows_capacity()) return slot.rows_begin();
+  return slot.allocate(*bytes);
+}
+
+// What the samples' layouts differ in, if they do.
+std::optional<std::string> find_mismatch(Slot slot, uint64_t first_at, const RowLayout& first) {
+  uint64_t same = first_at;  // found to be
+  for (uint64_t row = 1; row < slot.header().fetched; ++row) {
+    const uint64_t at = layout_of(slot, row);
+    if (at == same) continue;
+    const auto bytes = RowLayout::copy(slot, at);
+    const RowLayout other(bytes.data());
+    if (!(other == first)) {
+      return name_mismatch(first, other, slot.indices()[0], slot.indices()[row]);
+    }
+    same = at;
+  }
+  return std::nullopt;
+}
+
+void require_record(Slot slot, uint64_t row, const RowLayout& layout) {
+  const auto bytes = layout.rows_bytes(1);
+  if (!bytes || !slot.is_given_out(slot.records()[row] + layout.encoded_bytes(), *bytes)) {
+    throw_damaged("a sample");
+  }
 }
 
 SlotStatus gather_spilled(Slot slot, std::optional<int64_t> worker_id) {
+  const uint64_t first_at = layout_of(slot, 0);
+  const auto bytes = RowLayout::copy(slot, first_at);
+  const RowLayout first(bytes.data());
+  if (const auto mismatch = find_mismatch(slot, first_at, first)) {
+    return fail(slot, worker_id, "stoker: " + *mismatch);
+  }
   const uint64_t n = slot.num_samples();
-  const RowLayout first(layout_bytes(slot, 0));
-  for (uint64_t row = 1; row < slot.header().fetched; ++row) {
-    const RowLayout other(layout_bytes(slot, row));
-    if (!(other == first)) {
-      return fail(slot, worker_id,
-                  name_mismatch(first, other, slot.indices()[0], slot.indices()[row]));
-    }
+  const uint64_t fetched = slot.header().fetched;
+  // Before more of the open end is given out.
+  for (uint64_t row = 0; row < fetched; ++row) {
+    if (slot.state(row) == RowState::kSpilled) require_record(slot, row, first);
   }
   const auto rows = place_rows(slot, first);
-  if (!rows) {
-    return fail(slot, worker_id, describe_too_large(slot, first.rows_bytes(n)));
-  }
-  for (uint64_t row = 0; row < slot.header().fetched; ++row) {
+  if (!rows)
+    return fail(slot, worker_id, "stoker: " + describe_too_large(slot, first.rows_bytes(n)));
+  for (uint64_t row = 0; row < fetched; ++row) {
     if (slot.state(row) != RowState::kSpilled) continue;
-    const uint64_t record = slot.records()[row];
-    copy_row(first, slot.at(record + first.encoded_bytes()), slot.at(*rows), n, row);
+    copy_row(first, slot.at(slot.records()[row] + first.encoded_bytes()), slot.at(*rows), n, row);
   }
-  slot.header().result_layout = static_cast<uint64_t>(layout_bytes(slot, 0) - slot.at(0));
+  slot.header().result_layout = first_at;
   slot.header().result_rows = *rows;
   return SlotStatus::kReady;
 }
 
-std::vector<BatchLeaves> read_samples(Slot slot) {
-  std::vector<BatchLeaves> samples;
-  for (uint64_t row = 0; row < slot.header().fetched; ++row) {
-    const RowLayout layout(layout_bytes(slot, row));
-    const bool alone = slot.state(row) == RowState::kSpilled;
-    samples.push_back(
-        alone ? read_row(slot, layout, slot.at(slot.records()[row] + layout.encoded_bytes()), 1, 0)
-              : read_row(slot, layout, slot.at(slot.rows_begin()), slot.num_samples(), row));
-  }
-  return samples;
+BatchLeaves read_sample(Slot slot, uint64_t row) {
+  const uint64_t at = layout_of(slot, row);
+  const auto bytes = RowLayout::copy(slot, at);
+  const RowLayout layout(bytes.data());
+  const bool alone = slot.state(row) == RowState::kSpilled;
+  const uint64_t rows = alone ? at + layout.encoded_bytes() : slot.rows_begin();
+  const uint64_t n = alone ? 1 : slot.num_samples();
+  const auto rows_bytes = layout.rows_bytes(n);
+  const bool good = rows_bytes && (alone ? slot.is_given_out(rows, *rows_bytes)
+                                         : slot.may_be_rows(rows, *rows_bytes));
+  if (!good) throw_damaged("a sample");
+  return read_row(slot, layout, slot.at(rows), n, alone ? 0 : row);
 }
 
 SlotStatus collate_with_users(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id) {
-  std::vector<BatchLeaves> samples = read_samples(slot);
-  const FlatSample& batch = fetcher.collate(samples);
-  const std::vector<std::byte> bytes = RowLayout::encode(batch, fetcher.leaf_paths());
-  const auto record = store_record(slot, bytes, batch);
+  std::vector<BatchLeaves> samples;
+  for (uint64_t row = 0; row < slot.header().fetched; ++row) {
+    samples.push_back(read_sample(slot, row));
+  }
+  const FlatSample* batch = nullptr;
+  try {
+    batch = &fetcher.collate(samples);
+  } catch (...) {
+    throw CollateFunctionThrew{std::current_exception()};
+  }
+  const std::vector<std::byte> bytes = RowLayout::encode(*batch, fetcher.leaf_paths());
+  const auto record = store_record(slot, bytes, *batch);
   if (!record) {
-    return fail(slot, worker_id, describe_too_large(slot, RowLayout(bytes.data()).rows_bytes(1)));
+    return fail(slot, worker_id,
+                "stoker: " + describe_too_large(slot, RowLayout(bytes.data()).rows_bytes(1)));
   }
   slot.header().result_layout = *record;
   slot.header().result_rows = *record + bytes.size();
   return SlotStatus::kReady;
 }
 
-}  // namespace
-
-SlotStatus collate(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id) {
+SlotStatus put_together(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id) {
   SlotHeader& header = slot.header();
   // Nobody will look at it; some rows may never have been run.
   if (header.cancelled.load(std::memory_order_relaxed) != 0) return SlotStatus::kReady;
   bool spilled = false;
   bool bad = false;
+  bool skipped = false;
   for (uint64_t row = 0; row < slot.num_samples(); ++row) {
     switch (slot.state(row)) {
       case RowState::kFailed:
@@ -133,19 +173,34 @@ SlotStatus collate(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id
       case RowState::kSpilled:
         spilled = true;
         break;
-      case RowState::kInRows:
       case RowState::kSkipped:  // there is a failed row, which is found as well, or no sample
-      case RowState::kPending:  // none is left by now
+        skipped = skipped || row < header.fetched;
         break;
+      case RowState::kInRows:
+        break;
+      case RowState::kPending:  // none is left by now
+      default:
+        throw_damaged("a row's state");
     }
   }
+  if (skipped || header.fetched > slot.num_samples()) throw_damaged("a row's state");
   if (bad) return SlotStatus::kIncomplete;
   if (header.fetched == 0) return SlotStatus::kReady;  // the stream is at its end
   if (fetcher.form() == BatchForm::kCollated) return collate_with_users(slot, fetcher, worker_id);
   if (spilled) return gather_spilled(slot, worker_id);
-  header.result_layout = slot.fixed_layout().value();
+  header.result_layout = fixed_layout(slot);
   header.result_rows = slot.rows_begin();
   return SlotStatus::kReady;
+}
+
+}  // namespace
+
+SlotStatus collate(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id) {
+  try {
+    return put_together(slot, fetcher, worker_id);
+  } catch (const std::exception& error) {
+    return fail(slot, worker_id, error.what());
+  }
 }
 
 }  // namespace stoker::detail

@@ -8,17 +8,23 @@
 #include <stoker/detail/core.h>
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 
 #include "slot.h"
 
 namespace stoker::detail {
 
+// What the user's function threw.
+struct CollateFunctionThrew {
+  std::exception_ptr error;
+};
+
 // The process that finished the last row only, before it sets the slot's status. Returns that
 // status: kReady with result_layout and result_rows set; kIncomplete if samples are to be replaced;
 // or kFailed with `failure` set: to the
-// failure of the lowest row, whoever was faster, or to what does not match. Throws what the user's
-// function throws.
+// failure of the lowest row, whoever was faster, or to what does not match. Throws
+// CollateFunctionThrew.
 SlotStatus collate(Slot slot, Fetcher& fetcher, std::optional<int64_t> worker_id);
 
 }  // namespace stoker::detail

@@ -122,6 +122,13 @@ class LoaderCore::Impl {
     if (stage_) stage_->drop();
   }
 
+  void end_with(uint64_t epoch, const std::exception_ptr& error) {
+    if (epoch != epoch_) return;
+    end_epoch();
+    if (stage_) stage_->drop();
+    error_ = error;
+  }
+
   const DataLoaderOptions& options() const { return options_; }
   const LoaderStats& stats() {
     stats_.restarts = control().restarts().load(std::memory_order_relaxed);
@@ -188,15 +195,23 @@ class LoaderCore::Impl {
     while (!over_) {
       const auto id = options_.num_workers == 0 ? make_here() : wait_for_workers();
       if (!id) return end_reached(batch);
-      bad_samples_.note(slot(*id), stats_);
-      if (is_incomplete(*id) || !has_samples(*id)) continue;
-      hand_out(pool_, *id, batch, fetcher_->form() != BatchForm::kStacked);
+      if (!deliver(*id, batch)) continue;
       pulled_ = true;
       if (options_.num_workers > 0) publisher_.publish_more();
       return true;
     }
     if (error_) std::rethrow_exception(error_);
     return false;
+  }
+
+  // False for a batch that is to be made again, or has no samples.
+  bool deliver(uint32_t id, BatchLeaves& batch) try {
+    bad_samples_.note(slot(id), stats_);
+    if (is_incomplete(id) || !has_samples(id)) return false;
+    hand_out(pool_, id, batch, fetcher_->form() != BatchForm::kStacked);
+    return true;
+  } catch (...) {
+    fail(std::current_exception());
   }
 
   // Samples of it failed, and others are to be fetched instead.
@@ -218,10 +233,10 @@ class LoaderCore::Impl {
     if (!id) return std::nullopt;
     control().publish(*id);
     if (fill_here(*id) != SlotStatus::kFailed) return id;
+    const std::exception_ptr told = failure_of(slot(*id), false);
     pool_->give_back(*id);
-    if (auto error = filler_->take_error()) fail(error);
-    fail(std::make_exception_ptr(
-        std::runtime_error(load_failure(slot(*id), slot(*id).header().failure).text)));
+    const auto own = filler_->take_error();
+    fail(own ? own : told);
   }
 
   SlotStatus fill_here(uint32_t id) {
@@ -244,10 +259,11 @@ class LoaderCore::Impl {
       return std::nullopt;
     }
     const uint32_t id = wait_for_batch();
-    if (slot(id).header().status.load(std::memory_order_relaxed) == SlotStatus::kFailed) {
-      const Failure failure = load_failure(slot(id), slot(id).header().failure);
+    const auto status = slot(id).header().status.load(std::memory_order_relaxed);
+    if (status != SlotStatus::kReady && status != SlotStatus::kIncomplete) {
+      const std::exception_ptr told = failure_of(slot(id), true);
       pool_->give_back(id);
-      fail(std::make_exception_ptr(report_failure(failure)));
+      fail(told);
     }
     return id;
   }
@@ -370,6 +386,7 @@ LoaderCore::~LoaderCore() = default;
 
 uint64_t LoaderCore::begin_epoch() { return impl_->begin_epoch(); }
 bool LoaderCore::next(uint64_t epoch, BatchLeaves& batch) { return impl_->next(epoch, batch); }
+void LoaderCore::end_with(uint64_t n, std::exception_ptr error) { impl_->end_with(n, error); }
 void LoaderCore::abandon(uint64_t epoch) noexcept { impl_->abandon(epoch); }
 std::optional<int64_t> LoaderCore::size() const {
   return impl_->plan().source().batches_per_epoch();

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
 #include <cxxabi.h>
+#include <stoker/detail/flat_sample.h>
 
 #include <algorithm>
 #include <cstring>
@@ -76,7 +77,10 @@ uint64_t store_failure(Slot slot, const Failure& failure) {
 
 Failure load_failure(Slot slot, uint64_t offset) {
   Stored stored;
+  if (!slot.is_given_out(offset, sizeof stored)) throw_damaged("the error");
   std::memcpy(&stored, slot.at(offset), sizeof stored);
+  const uint64_t bytes = sizeof stored + uint64_t{stored.type_bytes} + stored.text_bytes;
+  if (!slot.is_given_out(offset, bytes)) throw_damaged("the error");
   const auto* text = reinterpret_cast<const char*>(slot.at(offset)) + sizeof stored;
   Failure failure;
   failure.worker_id = present<int64_t>(stored.worker_id);

@@ -25,6 +25,7 @@ Failure describe_exception(const std::exception_ptr& error);
 // The offset of the failure in the slot. Where the open end is full, the text is cut to what fits
 // the places that every slot keeps free.
 uint64_t store_failure(Slot slot, const Failure& failure);
+// Throws std::runtime_error if what lies there is damaged.
 Failure load_failure(Slot slot, uint64_t offset);
 
 // "1.5 MB".

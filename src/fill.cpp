@@ -30,6 +30,14 @@ void require_all(size_t came, size_t wanted) {
                           std::to_string(wanted) + " indices");
 }
 
+// The one of the batch before may have been damaged since.
+bool kept_layout_suits(Slot slot, const FlatSample& sample) {
+  if (!RowLayout::is_sound_at(slot, slot.kept_layout())) return false;
+  const RowLayout kept(slot.at(slot.kept_layout()));
+  return fits(slot, kept) &&
+         RowWriter(kept, slot, slot.at(slot.rows_begin()), slot.num_samples()).matches(sample);
+}
+
 bool is_cancelled(Slot slot) {
   return slot.header().cancelled.load(std::memory_order_relaxed) != 0;
 }
@@ -144,7 +152,7 @@ const FlatSample* Filler::get(Slot slot, uint32_t row, size_t index) {
     random_.after();
     return sample;
   } catch (...) {
-    failure_ = keep_error(slot, index);
+    failure_ = keep_error(slot, index, std::current_exception());
     if (on_error_ != OnError::kRaise) {
       SlotHeader& header = slot.header();
       const uint32_t told = header.num_bad.fetch_add(1, std::memory_order_relaxed);
@@ -250,8 +258,8 @@ SlotStatus Filler::complete(Slot slot) {
   SlotStatus status = SlotStatus::kFailed;
   try {
     status = collate(slot, fetcher_, worker_id_);
-  } catch (...) {
-    slot.header().failure = keep_error(slot, std::nullopt);
+  } catch (const CollateFunctionThrew& thrown) {
+    slot.header().failure = keep_error(slot, std::nullopt, thrown.error);
   }
   random_.end_other();
   fetcher_.release();
@@ -260,12 +268,13 @@ SlotStatus Filler::complete(Slot slot) {
 }
 
 RowState Filler::fail(Slot slot, uint32_t row, std::optional<size_t> index) {
-  slot.records()[row] = keep_error(slot, index);
+  slot.records()[row] = keep_error(slot, index, std::current_exception());
   return RowState::kFailed;
 }
 
-uint64_t Filler::keep_error(Slot slot, std::optional<size_t> index) {
-  error_ = std::current_exception();
+uint64_t Filler::keep_error(Slot slot, std::optional<size_t> index,
+                            const std::exception_ptr& error) {
+  error_ = error;
   Failure failure = describe_exception(error_);
   failure.worker_id = worker_id_;
   failure.pid = getpid();
@@ -301,9 +310,7 @@ RowWriter* Filler::writer(Slot slot, const FlatSample& sample) {
 std::optional<uint64_t> Filler::fix_layout(Slot slot, const FlatSample& sample) {
   auto& state = slot.header().layout_state;
   LayoutState seen = state.load(std::memory_order_acquire);
-  const RowLayout kept(slot.at(slot.kept_layout()));
-  if (seen == LayoutState::kTentative && fits(slot, kept) &&
-      RowWriter(kept, slot, slot.at(slot.rows_begin()), slot.num_samples()).matches(sample)) {
+  if (seen == LayoutState::kTentative && kept_layout_suits(slot, sample)) {
     state.compare_exchange_strong(seen, LayoutState::kFixedKept, std::memory_order_acq_rel);
     return slot.fixed_layout();
   }

@@ -77,7 +77,7 @@ class Filler {
   void prepare(Slot slot, uint64_t position);
   RowState store(Slot slot, uint32_t row, const FlatSample& sample);
   RowState fail(Slot slot, uint32_t row, std::optional<size_t> index);
-  uint64_t keep_error(Slot slot, std::optional<size_t> index);
+  uint64_t keep_error(Slot slot, std::optional<size_t> index, const std::exception_ptr& error);
   RowWriter* writer(Slot slot, const FlatSample& sample);
   std::optional<uint64_t> fix_layout(Slot slot, const FlatSample& sample);
   LayoutState write_layout(Slot slot, const FlatSample& sample);

@@ -76,7 +76,7 @@ void Publisher::cancel(const InFlight& batch) {
   const Slot s = slot(batch.slot);
   s.header().cancelled.store(1, std::memory_order_relaxed);
   const Hand me = s.main(batch.sequence);
-  const uint32_t rest = s.skip_rest(me);
+  const uint32_t rest = s.skip_rest(me, pool_->num_samples(batch.slot));
   if (rest > 0 && s.finish(me, rest)) {
     s.header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
   }

@@ -32,6 +32,7 @@ BatchLeaves read_row(Slot slot, const RowLayout& layout, std::byte* rows, uint64
     if (leaf.kind == FlatSample::Kind::kString) {
       StringRow entry;
       std::memcpy(&entry, at, sizeof entry);
+      if (!slot.is_given_out(entry.offset, entry.bytes)) throw_damaged("a string");
       out.strings.emplace_back(reinterpret_cast<const char*>(slot.at(entry.offset)), entry.bytes);
     } else {
       out.tensor = at::from_blob(at, layout.sizes(leaf), at::TensorOptions(leaf.dtype));

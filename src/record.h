@@ -22,6 +22,8 @@ std::optional<uint64_t> store_record(Slot slot, const std::vector<std::byte>& la
                                      const FlatSample& sample);
 
 // Row `row` of n as the leaves of a single sample. Its tensors lie in the slot, and do not keep it.
+// The layout is sound, and its rows lie in the slot. Throws std::runtime_error for a damaged
+// string.
 BatchLeaves read_row(Slot slot, const RowLayout& layout, std::byte* rows, uint64_t n, uint64_t row);
 
 }  // namespace stoker::detail

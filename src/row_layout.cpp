@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "row_layout.h"
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 #include <stdexcept>
@@ -62,12 +63,70 @@ RowLayout::Leaf layout_of(const FlatSample::Leaf& leaf) {
   return result;
 }
 
+// 0 for what is no dtype, or none that a batch can have.
+uint64_t item_bytes(at::ScalarType dtype) {
+  if (dtype < at::ScalarType{} || dtype >= at::ScalarType::Undefined || at::isQIntType(dtype)) {
+    return 0;
+  }
+  return at::elementSize(dtype);
+}
+
+bool is_inside(uint64_t whole, uint64_t offset, uint64_t size) {
+  return offset <= whole && size <= whole - offset;
+}
+
 template <class T>
 const T* inside(const std::byte* base, uint64_t offset) {
   return reinterpret_cast<const T*>(base + offset);
 }
 
 }  // namespace
+
+std::optional<uint64_t> RowLayout::bytes_at(Slot slot, uint64_t offset) {
+  if (!slot.may_be_layout(offset, sizeof(Header))) return std::nullopt;
+  const uint64_t bytes = RowLayout(slot.at(offset)).encoded_bytes();
+  return slot.may_be_layout(offset, bytes) ? std::optional(bytes) : std::nullopt;
+}
+
+std::vector<std::byte> RowLayout::copy(Slot slot, uint64_t offset) {
+  const auto bytes = bytes_at(slot, offset);
+  if (!bytes) throw_damaged("the layout");
+  std::vector<std::byte> copy(slot.at(offset), slot.at(offset) + *bytes);
+  if (!RowLayout(copy.data()).is_sound(*bytes)) throw_damaged("the layout");
+  return copy;
+}
+
+bool RowLayout::is_sound_at(Slot slot, uint64_t offset) {
+  const auto bytes = bytes_at(slot, offset);
+  return bytes && RowLayout(slot.at(offset)).is_sound(*bytes);
+}
+
+bool RowLayout::is_sound(uint64_t bytes) const {
+  if (bytes < sizeof(Header) || encoded_bytes() != bytes) return false;
+  if (header().num_leaves > (bytes - sizeof(Header)) / sizeof(Leaf)) return false;
+  if (!is_inside(bytes, header().structure_at, header().structure_bytes)) return false;
+  return std::ranges::all_of(leaves(), [this](const Leaf& leaf) { return is_sound(leaf); });
+}
+
+bool RowLayout::is_sound(const Leaf& leaf) const {
+  if (!is_inside(encoded_bytes(), leaf.path_at, leaf.path_bytes)) return false;
+  if (leaf.kind == Kind::kString) {
+    return leaf.row_bytes == sizeof(StringRow) && leaf.ndim == 0 &&
+           leaf.dtype == at::ScalarType::Undefined;
+  }
+  if (leaf.kind == Kind::kNumber ? leaf.ndim != 0 : leaf.kind != Kind::kTensor) return false;
+  if (leaf.sizes_at % sizeof(int64_t) != 0 ||
+      !is_inside(encoded_bytes(), leaf.sizes_at, leaf.ndim * sizeof(int64_t))) {
+    return false;
+  }
+  uint64_t row_bytes = item_bytes(leaf.dtype);
+  for (const int64_t size : sizes(leaf)) {
+    if (size < 0 || __builtin_mul_overflow(row_bytes, static_cast<uint64_t>(size), &row_bytes)) {
+      return false;
+    }
+  }
+  return item_bytes(leaf.dtype) > 0 && row_bytes == leaf.row_bytes;
+}
 
 std::vector<std::byte> RowLayout::encode(const FlatSample& sample,
                                          const std::vector<std::string>& paths) {
@@ -136,6 +195,7 @@ bool RowLayout::operator==(const RowLayout& other) const {
 
 std::optional<uint64_t> RowLayout::rows_bytes(uint64_t n) const {
   constexpr uint64_t kMost = uint64_t{1} << 46;  // of user address space on x86-64
+  if (n == 0) return 0;                          // of a header that was written over
   uint64_t bytes = 0;
   for (const Leaf& leaf : leaves()) {
     if (leaf.row_bytes > kMost / n) return std::nullopt;

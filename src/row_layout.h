@@ -43,6 +43,13 @@ class RowLayout {
 
   explicit RowLayout(const std::byte* bytes) : bytes_(bytes) {}
 
+  // The bytes of the layout at this offset of the slot, for those who must not believe what lies
+  // there. All that a copy says of itself holds: what it points at is in it, and the bytes of a row
+  // are those of its dtype and sizes. Throws std::runtime_error for one that is damaged.
+  static std::vector<std::byte> copy(Slot slot, uint64_t offset);
+  // Whether a copy would succeed.
+  static bool is_sound_at(Slot slot, uint64_t offset);
+
   // The layout that this sample asks for. Throws std::invalid_argument for a tensor that no batch
   // can hold (on a device, sparse, ..), naming its path.
   static std::vector<std::byte> encode(const FlatSample& sample,
@@ -70,6 +77,9 @@ class RowLayout {
     uint32_t total_bytes;
   };
   const Header& header() const { return *reinterpret_cast<const Header*>(bytes_); }
+  static std::optional<uint64_t> bytes_at(Slot slot, uint64_t offset);
+  bool is_sound(uint64_t bytes) const;
+  bool is_sound(const Leaf& leaf) const;
 
   const std::byte* bytes_;
 };

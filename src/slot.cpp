@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "slot.h"
 
+#include <stoker/detail/flat_sample.h>
+
 #include <cstring>
 
 namespace stoker::detail {
@@ -12,7 +14,6 @@ static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
 namespace {
 
 constexpr uint64_t kNoRow = 0xffffffff;
-constexpr uint64_t kBytesPerSample = sizeof(size_t) + 2 * sizeof(uint64_t);
 
 constexpr uint64_t word(Hand hand, uint32_t low = 0) {
   return uint64_t{hand.generation} << 32 | low;
@@ -27,6 +28,10 @@ constexpr uint64_t pending(uint32_t generation) {
 
 constexpr uint64_t align_page(uint64_t bytes) {
   return (bytes + Slot::kPage - 1) & ~(Slot::kPage - 1);
+}
+
+bool is_between(uint64_t begin, uint64_t end, uint64_t offset, uint64_t size) {
+  return offset >= begin && offset <= end && size <= end - offset;
 }
 
 std::optional<uint64_t> take(std::atomic<uint64_t>& used, uint64_t size, uint64_t capacity) {
@@ -58,6 +63,23 @@ std::optional<uint64_t> Slot::allocate_for_failure(uint64_t size) const {
   return bytes_ - kFailureBytes + *begin;
 }
 
+bool Slot::is_given_out(uint64_t offset, uint64_t size) const {
+  const uint64_t used = std::min(header().open_used.load(std::memory_order_relaxed),
+                                 bytes_ - bytes_ / 2 - kFailureBytes);
+  return is_between(bytes_ / 2, bytes_ / 2 + used, offset, size) ||
+         is_between(bytes_ - kFailureBytes, bytes_, offset, size);
+}
+
+bool Slot::may_be_layout(uint64_t offset, uint64_t size) const {
+  if (offset == kept_layout() || offset == new_layout()) return size <= kLayoutBytes;
+  return offset % 64 == 0 && is_given_out(offset, size);
+}
+
+bool Slot::may_be_rows(uint64_t offset, uint64_t size) const {
+  if (offset == rows_begin()) return size <= bytes_ / 2 - offset;
+  return offset % 64 == 0 && is_given_out(offset, size);
+}
+
 uint64_t Slot::put_text(std::string_view text) const {
   const uint64_t size = text.size();
   const auto offset = allocate(sizeof size + size);
@@ -70,7 +92,9 @@ uint64_t Slot::put_text(std::string_view text) const {
 std::string Slot::text(uint64_t offset) const {
   if (offset == 0) return {};
   uint64_t size = 0;
+  if (!is_given_out(offset, sizeof size)) throw_damaged("a text");
   std::memcpy(&size, at(offset), sizeof size);
+  if (!is_given_out(offset + sizeof size, size)) throw_damaged("a text");
   return {reinterpret_cast<const char*>(at(offset + sizeof size)), size};
 }
 
@@ -99,7 +123,7 @@ void Slot::publish(std::span<const int64_t> indices, uint32_t generation,
   h.num_bad.store(0, std::memory_order_relaxed);
   // The layout of the batch before is likely to be right again.
   const LayoutState before = h.layout_state.load(std::memory_order_relaxed);
-  if (before == LayoutState::kFixedNew) h.kept_layout = 1 - h.kept_layout;
+  if (before == LayoutState::kFixedNew) h.kept_layout = ~h.kept_layout & 1;
   const bool kept = before == LayoutState::kFixedNew || before == LayoutState::kFixedKept ||
                     before == LayoutState::kTentative;
   h.layout_state.store(kept ? LayoutState::kTentative : LayoutState::kNone,
@@ -186,15 +210,14 @@ bool Slot::elect(Hand me) const {
                                                     std::memory_order_acq_rel);
 }
 
-uint32_t Slot::skip_rest(Hand me) const {
+uint32_t Slot::skip_rest(Hand me, uint32_t num_samples) const {
   std::atomic<uint64_t>& ticket = header().ticket;
   uint64_t seen = ticket.load(std::memory_order_acquire);
-  const auto all = static_cast<uint32_t>(num_samples());
   do {
-    if (seen >> 32 != me.generation || static_cast<uint32_t>(seen) >= all) return 0;
-  } while (!ticket.compare_exchange_weak(seen, word(me, all), std::memory_order_acq_rel));
+    if (seen >> 32 != me.generation || static_cast<uint32_t>(seen) >= num_samples) return 0;
+  } while (!ticket.compare_exchange_weak(seen, word(me, num_samples), std::memory_order_acq_rel));
   uint32_t skipped = 0;
-  for (auto row = static_cast<uint32_t>(seen); row < all; ++row) {
+  for (auto row = static_cast<uint32_t>(seen); row < num_samples; ++row) {
     if (!own(row, me)) continue;
     settle(row, me, RowState::kSkipped);
     ++skipped;

@@ -134,7 +134,11 @@ class Slot {
   std::byte* at(uint64_t offset) const { return base_ + offset; }
   uint64_t bytes() const { return bytes_; }
 
-  size_t num_samples() const { return header().num_samples.load(std::memory_order_relaxed); }
+  // No more than there can be, so that what is reckoned from it lies in the slot whatever a
+  // worker's code has written over the header.
+  size_t num_samples() const {
+    return std::min(header().num_samples.load(std::memory_order_relaxed), most_samples());
+  }
   // Arrays of num_samples entries.
   size_t* indices() const {
     return reinterpret_cast<size_t*>(base_ + arrays_begin()) + num_samples();
@@ -152,8 +156,8 @@ class Slot {
   static Hand worker(uint32_t generation, uint32_t id) { return {generation, id + 1}; }
 
   // Offsets of the two layouts, and of the one that is fixed, if one is.
-  uint64_t kept_layout() const { return kPage + header().kept_layout * kLayoutBytes; }
-  uint64_t new_layout() const { return kPage + (1 - header().kept_layout) * kLayoutBytes; }
+  uint64_t kept_layout() const { return kPage + (header().kept_layout & 1) * kLayoutBytes; }
+  uint64_t new_layout() const { return kPage + (~header().kept_layout & 1) * kLayoutBytes; }
   std::optional<uint64_t> fixed_layout() const;
 
   // Where the books of the rows begin, behind which the rows lie: page-aligned, as those are, and
@@ -172,6 +176,12 @@ class Slot {
   // A text in the open end; 0 if there is no room. Any process.
   uint64_t put_text(std::string_view text) const;
   std::string text(uint64_t offset) const;
+  // For who reads offsets that a worker's code may have written over: whether so many bytes were
+  // given out there, of the open end or of what is kept free for failures; whether such a layout
+  // may lie there, and such rows.
+  bool is_given_out(uint64_t offset, uint64_t size) const;
+  bool may_be_layout(uint64_t offset, uint64_t size) const;
+  bool may_be_rows(uint64_t offset, uint64_t size) const;
 
   // Main only. Opens the slot for a batch of these indices.
   void publish(std::span<const int64_t> indices, uint32_t generation, const Origin& origin) const;
@@ -191,8 +201,9 @@ class Slot {
   // True if all rows are counted and nobody completes the slot: from then on the caller does.
   bool take_completion(Hand me) const;
   // Claims, owns and skips all rows that nobody has claimed; how many those were. The caller counts
-  // them.
-  uint32_t skip_rest(Hand me) const;
+  // them. Main knows how many rows there are in all, and need not believe the header.
+  uint32_t skip_rest(Hand me, uint32_t num_samples) const;
+  uint32_t skip_rest(Hand me) const { return skip_rest(me, static_cast<uint32_t>(num_samples())); }
 
   // Supervisor only, of a worker that is dead: what it had not finished is nobody's again.
   void disown(Hand dead) const;
@@ -202,6 +213,12 @@ class Slot {
     return header().budget == 0 ? bytes : std::min(bytes, header().budget);
   }
 
+  uint32_t most_samples() const {
+    const uint64_t room = (bytes_ / 2 & ~(kPage - 1)) - arrays_begin();
+    return static_cast<uint32_t>(std::min<uint64_t>(room / kBytesPerSample, UINT32_MAX));
+  }
+
+  static constexpr uint64_t kBytesPerSample = sizeof(size_t) + 2 * sizeof(uint64_t);
   static constexpr uint64_t kDoneBytes = 9 * kPage;
   static_assert(kDoneBytes >= (kMostWorkers + 1) * sizeof(uint64_t));
   static constexpr uint64_t done_begin() { return kPage + 2 * kLayoutBytes; }

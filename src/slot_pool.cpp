@@ -68,6 +68,8 @@ std::optional<uint32_t> SlotPool::acquire_now(uint64_t num_samples) {
   auto slot = take_free(num_samples);
   if (!slot) slot = make(num_samples);
   if (!slot) return std::nullopt;
+  num_samples_.resize(made_);
+  num_samples_[*slot] = static_cast<uint32_t>(num_samples);
   if (budget_.is_unusual(budget_.held(*slot))) drop_pages(*slot);
   control_->slot(*slot).header().budget = budget_.begin(*slot);
   return slot;

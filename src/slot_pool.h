@@ -47,6 +47,8 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   void give_back(uint32_t slot);
   // Slots made so far.
   uint32_t made() const { return made_; }
+  // Of the batch that a slot was acquired for.
+  uint32_t num_samples(uint32_t slot) const { return num_samples_[slot]; }
   // What a batch took: the next ones will probably take as much.
   void learn(uint32_t slot, uint64_t bytes);
   // Page-locks the rows of a batch, which are bytes of the slot from `begin` on, if such is to be
@@ -79,6 +81,7 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   uint32_t usual_in_flight_;
   uint32_t made_ = 0;
   uint64_t used_;  // bytes of the region given out
+  std::vector<uint32_t> num_samples_;
   std::mutex mutex_;
   MemoryBudget budget_;  // guarded by mutex_
   std::vector<uint32_t>

@@ -19,6 +19,12 @@ std::string at_index(std::optional<int64_t> index) {
   return index ? " at sample index " + std::to_string(*index) : "";
 }
 
+// A worker's code may have written over the end of it.
+template <size_t N>
+std::string text_of(const char (&text)[N]) {
+  return {text, strnlen(text, N)};
+}
+
 // Of a worker that was killed by SIGKILL.
 std::string memory_hint(const WorkerRecord& worker) {
   const std::string available = megabytes(worker.memory_available.load());
@@ -84,14 +90,24 @@ WorkerError report_failure(const Failure& failure) {
   return {text, std::move(facts)};
 }
 
+std::exception_ptr failure_of(Slot slot, bool with_workers) {
+  try {
+    const Failure failure = load_failure(slot, slot.header().failure);
+    if (with_workers) return std::make_exception_ptr(report_failure(failure));
+    return std::make_exception_ptr(std::runtime_error(failure.text));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 WorkerError report_init_failure(uint32_t id, const WorkerRecord& worker) {
   WorkerError::Facts facts;
   facts.worker_id = id;
   facts.pid = worker.pid.load();
-  facts.type_name = worker.type_name;
+  facts.type_name = text_of(worker.type_name);
   const bool opened = worker.setup.load() == Setup::kOpenInWorker;
   return {std::string("stoker: ") + (opened ? "open_in_worker" : "worker_init_fn") + " of " +
-              name(id, *facts.pid) + " threw " + *facts.type_name + ": " + worker.text,
+              name(id, *facts.pid) + " threw " + *facts.type_name + ": " + text_of(worker.text),
           std::move(facts)};
 }
 

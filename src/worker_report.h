@@ -17,6 +17,8 @@ namespace stoker::detail {
 
 // An exception in `get`, `get_batch` or collation.
 WorkerError report_failure(const Failure& failure);
+// Main only. What a failed batch tells: a WorkerError, or without workers a std::runtime_error.
+std::exception_ptr failure_of(Slot slot, bool with_workers);
 // worker_init_fn or open_in_worker threw.
 WorkerError report_init_failure(uint32_t id, const WorkerRecord& worker);
 // A worker that ended on its own; `index` is the sample it was working on.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <map>
 #include <stdexcept>
 #include <tuple>
@@ -202,6 +203,67 @@ TEST(CollateTest, ACancelledBatchIsNeverAFailure) {
   HandWorker(fetcher).work(slot, memory.claim(1));
   slot.header().cancelled = 1;
   EXPECT_EQ(collate(slot, fetcher, 0), kReady);
+}
+
+class DamagedSpillTest : public testing::Test {
+ protected:
+  // Three samples beside their rows, which is where damage can lead astray.
+  DamagedSpillTest() {
+    slot_.header().layout_state = LayoutState::kUnfit;
+    HandWorker(fetcher_).work(slot_, {0, 3});
+  }
+  std::string outcome() {
+    return collate(slot_, fetcher_, 0) == kFailed ? failure_of(slot_).text : "nothing was found";
+  }
+
+  MapFetcher<Counting> fetcher_{Counting{100}};
+  HeapSlot memory_;
+  Slot slot_ = memory_.publish({7, 8, 9});
+};
+
+TEST_F(DamagedSpillTest, ARecordThatLiesElsewhere) {
+  for (const uint64_t place :
+       {uint64_t{0}, slot_.bytes() - 64, slot_.records()[1] + 1, ~uint64_t{63}}) {
+    slot_.records()[1] = place;
+    EXPECT_THAT(outcome(), HasSubstr("the layout of a batch in shared memory is damaged"));
+  }
+}
+
+TEST_F(DamagedSpillTest, ARecordThatEndsBehindWhatWasWritten) {
+  // The layout fits, the row behind it does not.
+  const RowLayout layout(slot_.at(slot_.records()[0]));
+  const uint64_t place = slot_.bytes() / 2 + slot_.header().open_used - layout.encoded_bytes();
+  std::memcpy(slot_.at(place), slot_.at(slot_.records()[0]), layout.encoded_bytes());
+  slot_.records()[2] = place;
+  EXPECT_THAT(outcome(), HasSubstr("a sample of a batch in shared memory is damaged"));
+}
+
+TEST_F(DamagedSpillTest, RowsWithoutALayout) {
+  settle_rows(memory_.publish({1, 2}), {0, 2});
+  EXPECT_THAT(outcome(), HasSubstr("the header of a batch in shared memory is damaged"));
+}
+
+TEST_F(DamagedSpillTest, ARowThatNobodyFinished) {
+  memory_.publish({1, 2});
+  EXPECT_THAT(outcome(), HasSubstr("a row's state of a batch in shared memory is damaged"));
+  settle_rows(memory_.publish({1, 2}), {0, 2}, 0, RowState::kSkipped);
+  EXPECT_THAT(outcome(), HasSubstr("a row's state of a batch in shared memory is damaged"));
+  settle_rows(memory_.publish({1, 2}), {0, 2}, 0, static_cast<RowState>(77));
+  EXPECT_THAT(outcome(), HasSubstr("a row's state of a batch in shared memory is damaged"));
+}
+
+// Where shapes depend on random numbers, a second run's may be larger than the first one's, which
+// fixed the layout.
+TEST(CollateTest, SpilledSamplesThatDoNotFitTheFixedRowsAreRefused) {
+  MapFetcher fetcher(Made(100, [](size_t) { return at::zeros({1 << 14}, at::kInt); }));
+  HeapSlot memory;
+  const Slot slot = memory.publish({1, 2});
+  slot.header().layout_state = LayoutState::kUnfit;
+  HandWorker(fetcher).work(slot, {0, 2});
+  slot.header().layout_state = LayoutState::kFixedNew;
+  slot.header().budget = 100 << 10;
+  EXPECT_EQ(collate(slot, fetcher, 0), kFailed);
+  EXPECT_THAT(failure_of(slot).text, HasSubstr("a batch of 2 such samples takes 0.125 MB"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <stdexcept>
 
 #include "slot_memory.h"
@@ -133,6 +134,28 @@ TEST_F(FullSlotTest, TheLowestFailureIsNotReplacedByALaterOne) {
   ASSERT_EQ(collate(slot_, fetcher, 0), SlotStatus::kFailed);
   EXPECT_EQ(failure_of(slot_).index, 11u);
   EXPECT_EQ(failure_of(slot_).text, "row 1");
+}
+
+TEST(LoadFailureTest, ADamagedOneIsRefused) {
+  HeapSlot memory;
+  const Slot slot = memory.publish({1});
+  const uint64_t place = store_failure(slot, {0, 1, 2, "Type", "text"});
+  const auto refused = [&](uint64_t at) {
+    return text_of<std::runtime_error>([&] { load_failure(slot, at); });
+  };
+  const std::string expected = "stoker: the error of a batch in shared memory is damaged";
+  EXPECT_THAT(refused(0), StartsWith(expected));
+  EXPECT_THAT(refused(slot.bytes() - 8), StartsWith(expected));
+  EXPECT_THAT(refused(UINT64_MAX), StartsWith(expected));
+  for (const uint64_t of_length : {24, 28}) {
+    const uint32_t length = UINT32_MAX;
+    std::byte sound[sizeof length];
+    std::memcpy(sound, slot.at(place + of_length), sizeof length);
+    std::memcpy(slot.at(place + of_length), &length, sizeof length);
+    EXPECT_THAT(refused(place), StartsWith(expected));
+    std::memcpy(slot.at(place + of_length), sound, sizeof length);
+  }
+  EXPECT_EQ(load_failure(slot, place).text, "text");
 }
 
 TEST(MegabytesTest, AreGigabytesWhereTheyAreMany) {

@@ -3,7 +3,8 @@
 #   cmake -DROOT=<checkout> -P layout_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(tier0 bad_samples checked_size control engine_draws failure generator_state keyed_permutation
+set(tier0 bad_samples checked_size control engine_draws failure finished_batch flat_sample
+  generator_state keyed_permutation
   memory_budget permutation place record row_layout row_writer sample_clock slot state_dict stats
   stream_copy task_source)
 set(tier1 accelerator available_memory copy_watch device_faults futex host_guard host_pin

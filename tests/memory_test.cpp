@@ -13,17 +13,15 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "datasets.h"
+#include "process_memory.h"
 #include "processes.h"
 
 namespace stoker {
@@ -48,11 +46,6 @@ uint64_t bytes_in_shm() {
   struct statvfs info {};
   require(statvfs("/dev/shm", &info) == 0, "cannot look at /dev/shm");
   return (info.f_blocks - info.f_bfree) * info.f_frsize;
-}
-
-size_t open_descriptors() {
-  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
-                                           std::filesystem::directory_iterator()));
 }
 
 class SmallShmTest : public testing::Test {
@@ -134,31 +127,6 @@ TEST(MemoryTest, DroppedBatchesAreUsedAgain) {
   std::sort(places.begin(), places.end());
   places.erase(std::unique(places.begin(), places.end()), places.end());
   EXPECT_LE(places.size(), 2u * (4 + 2));  // in flight and in hand; each has two places for rows
-}
-
-struct Kilobytes {
-  int64_t dirty = 0;
-  int64_t of_region = 0;
-};
-
-// Memory that is this process's alone. The batches' memory is all processes', but counts as
-// private while the process is the only one that has touched a page of it.
-Kilobytes private_memory(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/smaps");
-  Kilobytes sum;
-  bool in_region = false;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string name;
-    int64_t value = 0;
-    words >> name;
-    if (name.find('-') != std::string::npos && name.back() != ':') {
-      in_region = line.find("/memfd:stoker") != std::string::npos;
-    } else if (name == "Private_Dirty:" && words >> value) {
-      (in_region ? sum.of_region : sum.dirty) += value;
-    }
-  }
-  return sum;
 }
 
 TEST(MemoryTest, AWorkerTakesLessThanAMegabyte) {

@@ -52,6 +52,7 @@ namespace {
 using detail::flat;
 using detail::paths_of;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 using Strings = std::vector<std::string>;
 
@@ -238,6 +239,55 @@ TEST(SampleTest, PathsSayWhatAMessageCallsEachLeaf) {
   EXPECT_THAT(paths_of(Boxes{{"boxes", {1, 2}}, {"ids", {3}}}),
               ElementsAre("[\"boxes\"][0]", "[\"boxes\"][1]", "[\"ids\"][0]"));
   EXPECT_THAT(paths_of(std::array{Visitor{}}), ElementsAre("[0].image", "[0].person"));
+}
+
+class DamagedStructureTest : public testing::Test {
+ protected:
+  template <class Sample>
+  std::string refusal() {
+    return text_of<std::runtime_error>([this] { detail::Codec<Sample>::gather(leaves_); });
+  }
+  void number() { leaves_.leaves.emplace_back().tensor = at::zeros({1}); }
+  void length(uint64_t value) {
+    leaves_.structure.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+
+  detail::BatchLeaves leaves_;
+};
+
+TEST_F(DamagedStructureTest, MoreElementsThanThereAre) {
+  number();
+  length(~uint64_t{0});
+  EXPECT_THAT(refusal<std::vector<int>>(), HasSubstr("the structure of a batch"));
+}
+
+TEST_F(DamagedStructureTest, NoLength) {
+  EXPECT_THAT(refusal<std::vector<int>>(), HasSubstr("the structure of a batch"));
+}
+
+TEST_F(DamagedStructureTest, KeysThatEndBehindTheirEnd) {
+  number();
+  length(1);
+  length(~uint64_t{0});
+  using Map = std::map<std::string, int>;
+  EXPECT_THAT(refusal<Map>(), HasSubstr("the structure of a batch"));
+}
+
+TEST_F(DamagedStructureTest, AKeyOfAnotherSize) {
+  number();
+  length(1);
+  length(1);
+  leaves_.structure += 'x';
+  using Map = std::map<int, int>;
+  EXPECT_THAT(refusal<Map>(), HasSubstr("the structure of a batch"));
+}
+
+TEST_F(DamagedStructureTest, LeavesOfAnotherKind) {
+  number();
+  EXPECT_THAT(refusal<std::string>(), HasSubstr("the structure of a batch"));
+  leaves_.clear();
+  leaves_.leaves.emplace_back().strings = {"x"};
+  EXPECT_THAT(refusal<int>(), HasSubstr("the structure of a batch"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 // processes.
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
 #include <stoker/dataloader.h>
 
 #include <atomic>
@@ -23,6 +24,7 @@
 #include "datasets.h"
 #include "failure.h"
 #include "fill.h"
+#include "finished_batch.h"
 #include "row_layout.h"
 #include "row_writer.h"
 #include "slot.h"
@@ -177,6 +179,27 @@ inline std::vector<std::string> strings(Slot slot, size_t leaf) {
     texts.emplace_back(reinterpret_cast<const char*>(slot.at(entry.offset)), entry.bytes);
   }
   return texts;
+}
+
+// Main's part after that: the batch with tensors over the slot, which they do not hold.
+inline BatchLeaves read_batch(Slot slot, uint64_t num_samples) {
+  FinishedBatch finished(slot, num_samples);
+  const RowLayout layout = finished.layout();
+  BatchLeaves batch;
+  batch.structure = layout.structure();
+  std::byte* rows = finished.rows();
+  for (const RowLayout::Leaf& leaf : layout.leaves()) {
+    auto& out = batch.leaves.emplace_back();
+    if (leaf.kind == FlatSample::Kind::kString) {
+      out.strings = finished.strings(rows, num_samples);
+    } else {
+      std::vector<int64_t> sizes{static_cast<int64_t>(num_samples)};
+      sizes.insert(sizes.end(), layout.sizes(leaf).begin(), layout.sizes(leaf).end());
+      out.tensor = at::from_blob(rows, sizes, at::TensorOptions(leaf.dtype));
+    }
+    rows += align64(leaf.row_bytes * num_samples);
+  }
+  return batch;
 }
 
 inline Failure failure_of(Slot slot) { return load_failure(slot, slot.header().failure); }

@@ -282,6 +282,16 @@ void take(Slot slot, int64_t k) {
   }
 }
 
+// What is reckoned from it would lie outside of the slot.
+TEST(SlotTest, ADamagedNumberOfSamplesIsNoMoreThanASlotHolds) {
+  HeapSlot memory;
+  const Slot slot = memory.publish({1, 2});
+  slot.header().num_samples = UINT32_MAX;
+  EXPECT_TRUE(Slot::has_room(slot.bytes(), slot.num_samples()));
+  EXPECT_FALSE(Slot::has_room(slot.bytes(), slot.num_samples() + Slot::kPage));
+  EXPECT_LE(slot.rows_begin(), slot.bytes() / 2);
+}
+
 TEST(SlotProtocolTest, ThreadsFillEveryRowOfEveryBatchAlsoWhereSlotsAreUsedAgain) {
   constexpr uint32_t kSlots = 3;
   constexpr int64_t kBatches = 3000;

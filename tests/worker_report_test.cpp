@@ -71,6 +71,13 @@ TEST_F(ReportTest, AnExceptionOfWorkerInitFn) {
   EXPECT_EQ(error.facts().type_name, "std::runtime_error");
 }
 
+TEST_F(ReportTest, ATextThatWasWrittenOverEndsWhereItsPlaceDoes) {
+  std::memset(worker_.type_name, 'T', sizeof worker_.type_name);
+  std::memset(worker_.text, 't', sizeof worker_.text);
+  const WorkerError error = report_init_failure(3, worker_);
+  EXPECT_EQ(error.facts().type_name, std::string(sizeof worker_.type_name, 'T'));
+}
+
 TEST_F(ReportTest, AWorkerThatWasKilled) {
   const WorkerError error = death(killed_by(SIGKILL), 17);
   EXPECT_STREQ(error.what(),

@@ -9,6 +9,7 @@
 #include <stoker/stats.h>
 #include <stoker/worker.h>
 
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -93,9 +94,7 @@ class DataLoader {
       leaves_.clear();
       const auto core = core_.lock();
       if (!core) throw std::logic_error("stoker: the loader of this iterator is gone");
-      if (core->next(epoch_, leaves_)) {
-        batch_.emplace(Fetcher::gather(leaves_));
-      }
+      if (core->next(epoch_, leaves_)) gather(*core);
       return *this;
     }
     void operator++(int) { ++*this; }
@@ -107,6 +106,16 @@ class DataLoader {
     Iterator(const std::shared_ptr<detail::LoaderCore>& core, uint64_t epoch)
         : core_(core), epoch_(epoch) {
       ++*this;
+    }
+
+    // A batch that cannot be put together is lost, and the epoch with it.
+    void gather(detail::LoaderCore& core) {
+      try {
+        batch_.emplace(Fetcher::gather(leaves_));
+      } catch (...) {
+        core.end_with(epoch_, std::current_exception());
+        throw;
+      }
     }
 
     std::weak_ptr<detail::LoaderCore> core_;  // an iterator may outlive its loader

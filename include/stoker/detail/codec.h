@@ -203,8 +203,10 @@ struct Codec<std::vector<T>> {
     }
   }
   static batch_type gather(BatchLeaves& leaves) {
-    batch_type batch(leaves.take_length());
-    for (auto& element : batch) element = Codec<T>::gather(leaves);
+    const uint64_t length = leaves.take_length();
+    batch_type batch;
+    batch.reserve(leaves.at_most(length));
+    for (uint64_t i = 0; i < length; ++i) batch.push_back(Codec<T>::gather(leaves));
     return batch;
   }
   static std::vector<T> take(BatchLeaves& leaves) {
@@ -233,6 +235,7 @@ K decode_key(std::string bytes) {
     return bytes;
   } else {
     K key;
+    if (bytes.size() != sizeof key) throw_damaged("the structure");
     std::memcpy(&key, bytes.data(), sizeof key);
     return key;
   }

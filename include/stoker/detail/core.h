@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -83,6 +84,8 @@ class LoaderCore {
   /// throws, and with `num_workers` = 0 what the dataset throws; `std::logic_error` for an epoch
   /// that a later one ended.
   bool next(uint64_t epoch, BatchLeaves& batch);
+  /// The batch that `next` gave could not be used: ends the epoch, whose further `next` throw this.
+  void end_with(uint64_t epoch, std::exception_ptr error);
   /// The iterator of that epoch is gone: what is still in flight need not be finished.
   void abandon(uint64_t epoch) noexcept;
 

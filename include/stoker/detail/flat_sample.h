@@ -14,6 +14,9 @@
 
 namespace stoker::detail {
 
+/// Throws std::runtime_error: that part of what lies in shared memory cannot be what was written.
+[[noreturn]] void throw_damaged(const char* what);
+
 /// A sample taken apart: its leaves in order, and the part of its structure that only the run
 /// knows (lengths of vectors, keys of maps). The leaves point into the sample, which must live as
 /// long as they are used. This and BatchLeaves are all that the compiled part sees of user types.
@@ -101,7 +104,8 @@ class LeafPaths {
 };
 
 /// A batch as the core hands it out: one entry per leaf, and the structure its samples share.
-/// `take_*` give the entries out in order, as the sample was taken apart.
+/// `take_*` give the entries out in order, as the sample was taken apart, and throw
+/// std::runtime_error if there is no such entry: a worker's code may have damaged the structure.
 class BatchLeaves {
  public:
   struct Leaf {
@@ -120,23 +124,14 @@ class BatchLeaves {
   };
   Delivery delivery;
 
-  at::Tensor take_tensor() { return std::move(leaves.at(next_leaf_++).tensor); }
+  at::Tensor take_tensor();
   /// Of a batch that is a single sample: a number of that many bytes.
-  void take_number(void* value, size_t bytes) {
-    std::memcpy(value, take_tensor().const_data_ptr(), bytes);
-  }
-  std::vector<std::string> take_strings() { return std::move(leaves.at(next_leaf_++).strings); }
-  uint64_t take_length() {
-    uint64_t value = 0;
-    std::memcpy(&value, structure.data() + next_word_, sizeof value);
-    next_word_ += sizeof value;
-    return value;
-  }
-  std::string take_key() {
-    const uint64_t size = take_length();
-    next_word_ += size;
-    return structure.substr(next_word_ - size, size);
-  }
+  void take_number(void* value, size_t bytes);
+  std::vector<std::string> take_strings();
+  uint64_t take_length();
+  std::string take_key();
+  /// Of so many elements, those that what is left can make, if each takes something of it.
+  uint64_t at_most(uint64_t elements) const;
   bool has_more() const { return next_leaf_ < leaves.size(); }
   /// Ready for the next batch; keeps its memory.
   void clear() {
@@ -147,6 +142,8 @@ class BatchLeaves {
   }
 
  private:
+  Leaf& next_leaf();
+
   size_t next_leaf_ = 0;
   size_t next_word_ = 0;
 };
