@@ -146,7 +146,12 @@ TEST(LimitsTest, WorkersThatCannotBeForkedAreTold) {
   const std::string outcome = outcome_of([] {
     set_limit(RLIMIT_NPROC, 3);  // this one, the supervisor, and one worker
     require(setuid(64321) == 0, "cannot become somebody else");
-    DataLoader loader(Counting{64}, {.num_workers = 2});
+    // Slow, so that main waits, and looks.
+    const auto slow = [](size_t index) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      return static_cast<int64_t>(index);
+    };
+    DataLoader loader(Made{64, slow}, {.num_workers = 2});
     require_whole_epoch(loader, 64);
   });
   EXPECT_EQ(outcome,

@@ -45,11 +45,15 @@ TEST_P(WildWriteTest, ADamagedBatchEndsTheEpochAndNoLaterOne) {
   DataLoader loader(Made{40, sample}, {.batch_size = 4, .num_workers = 2, .prefetch_factor = 2});
   auto it = loader.begin();
   detail::Control& control = control_of_this_process();
-  for (uint32_t id = 0; id < 4; ++id) {
-    const detail::Slot slot = control.slot(id);
-    ASSERT_TRUE(eventually([&] { return slot.header().status != detail::SlotStatus::kOpen; }));
-    GetParam().second(slot);
-  }
+  // Not while workers look for rows: what they claim is believed.
+  ASSERT_TRUE(eventually([&] {
+    for (uint32_t id = 0; id < 4; ++id) {
+      if (control.slot(id).header().status == detail::SlotStatus::kOpen) return false;
+    }
+    return control.worker(0).claim == detail::WorkerRecord::kIdle &&
+           control.worker(1).claim == detail::WorkerRecord::kIdle;
+  }));
+  for (uint32_t id = 0; id < 4; ++id) GetParam().second(control.slot(id));
   for (int again = 0; again < 2; ++again) {  // an error stays one
     EXPECT_THAT(text_of<std::runtime_error>([&] { ++it; }),
                 HasSubstr("of a batch in shared memory is damaged"));
