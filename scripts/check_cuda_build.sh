@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Builds the same sources against a CUDA build of libtorch and runs the tests that need no GPU.
-#   scripts/check_cuda_build.sh FOLDER
+#   scripts/check_cuda_build.sh FOLDER [PROGRAM...]
+# PROGRAM: only these test programs, as stoker_tests_device.
 # FOLDER, outside the checkout, takes a virtual environment with libtorch (6 GB) and the build (1 GB);
 # what is there already is used. Needs nvcc: TorchConfig.cmake looks for the toolkit, though nothing
 # of ours is compiled with it.
@@ -13,9 +14,10 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 fail() { printf 'stoker: %s\n' "$*" >&2; exit 1; }
 
-[ $# -eq 1 ] || fail "usage: check_cuda_build.sh FOLDER"
+[ $# -ge 1 ] || fail "usage: check_cuda_build.sh FOLDER [PROGRAM...]"
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
+shift
 case $folder/ in "$root"/*) fail "$folder lies in the checkout; give a folder outside" ;; esac
 command -v nvcc >/dev/null || fail "no nvcc: install a CUDA toolkit of the version that libtorch is built for"
 
@@ -47,7 +49,8 @@ CMAKE_PREFIX_PATH=$torch cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYP
   -DSTOKER_BUILD_TESTS=ON -DSTOKER_BUILD_EXAMPLES=ON -DSTOKER_BUILD_BENCHMARKS=OFF \
   -DCUDA_TOOLKIT_ROOT_DIR="$toolkit" -DCMAKE_CUDA_COMPILER="$toolkit/bin/nvcc" \
   ${nvrtc:+-DCUDA_nvrtc_LIBRARY="$nvrtc"}
-cmake --build "$build" -j "${JOBS:-$(nproc)}"
+# shellcheck disable=SC2048,SC2086
+cmake --build "$build" -j "${JOBS:-$(nproc)}" --target ${*:-all} train_fashion_mnist
 
 say "what the program loads"
 ldd "$build/examples/train_fashion_mnist" | grep -E 'libtorch|libcudart|libc10' | awk '{ print $1 }'
@@ -56,4 +59,8 @@ say "the example"
 say "the example where there is no GPU, or with it"
 "$build/examples/train_fashion_mnist" --synthetic --epochs 1 --steps 20 --device cuda || [ $? -eq 2 ]
 say "the tests"
-ctest --test-dir "$build" --output-on-failure -LE 'consumer'
+if [ $# -eq 0 ]; then
+  ctest --test-dir "$build" --output-on-failure -LE consumer
+else
+  for program in "$@"; do "$build/tests/$program" --gtest_brief=1; done
+fi
