@@ -11,8 +11,10 @@ namespace bench {
 namespace {
 
 void add_dataset_options(CLI::App& app, Job& job) {
-  app.add_option("--dataset", job.dataset, "stored: rows in memory; filled: float[3,224,224]")
-      ->check(CLI::IsMember({"stored", "filled"}));
+  app.add_option(
+         "--dataset", job.dataset,
+         "stored: rows in memory; tensors: a TensorDataset of such; filled: float[3,224,224]")
+      ->check(CLI::IsMember({"stored", "tensors", "filled"}));
   app.add_option("--get", job.get, "How a stored sample is made: from_blob, or data[i]")
       ->check(CLI::IsMember({"view", "select"}));
   app.add_option("--samples", job.samples)->check(CLI::PositiveNumber);

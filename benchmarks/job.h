@@ -10,8 +10,9 @@ namespace bench {
 /// One measurement, as its command line says: the same for every rival. The sizes come from
 /// run.py, so that they are written down once and not in each rival's language.
 struct Job {
-  std::string dataset = "stored";  ///< "stored": rows in memory; "filled": made from the index
-  std::string get = "view";        ///< how "stored" makes a sample: "view" or "select"
+  /// "stored": rows in memory; "tensors": a TensorDataset of such; "filled": made from the index.
+  std::string dataset = "stored";
+  std::string get = "view";  ///< how "stored" makes a sample: "view" or "select"
   int64_t samples = 100'000;
   int64_t width = 16;         ///< floats in a "stored" sample
   int64_t epoch_samples = 0;  ///< an epoch is only the first so many; 0: all

@@ -18,7 +18,8 @@ PR_SET_THP_DISABLE = 41
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", choices=["stored", "filled"], default="stored")
+    parser.add_argument("--dataset", choices=["stored", "tensors", "filled"],
+                        default="stored")
     parser.add_argument("--get", choices=["view", "select"], default="view",
                         help="ignored: in Python data[i] is the way")
     parser.add_argument("--samples", type=int, default=100_000)
@@ -48,7 +49,7 @@ def arguments():
 job = arguments()
 
 import torch  # noqa: E402  (after the huge pages were switched off, and not for --help)
-from torch.utils.data import DataLoader  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 
 class StoredSamples:
@@ -188,6 +189,8 @@ def main():
         dataset = FilledImages(job.samples)
     else:
         dataset = StoredSamples(job.samples, job.width, job.sleep_ms)
+    if job.dataset == "tensors":
+        dataset = TensorDataset(dataset.data, dataset.labels)
     options = {}
     if job.workers:
         options = {"persistent_workers": not job.fork_each_epoch, "multiprocessing_context": "fork"}

@@ -7,6 +7,8 @@ OURS, TORCH_DATA, PYTHON, LIMIT = "ours", "torch_data", "python", "limit"
 ALL = (OURS, TORCH_DATA, PYTHON, LIMIT)
 
 TINY = ["--dataset", "stored", "--samples", "100000", "--width", "16", "--shuffle"]
+ROWS = ["--dataset", "tensors", "--samples", "100000", "--width", "128", "--batch-size", "256",
+        "--shuffle"]
 TENSOR = ["--dataset", "filled", "--samples", "4096"]
 # 16 KB a sample; an epoch is short in both, so that only the memory differs.
 STARTUP = ["--dataset", "stored", "--width", "4096", "--epoch-samples", "1024", "--no-huge-pages"]
@@ -38,10 +40,11 @@ class Job:
         return [*self.options, *self.extra, *window]
 
 
-def rate(name, options, workers, consumer="take"):
+def rate(name, options, workers, consumer="take", rivals=ALL):
     how = "" if consumer == "take" else ", copied"
     label = f"{name}, {workers} workers{how}"
-    return Job(label, [*options, "--workers", str(workers), "--consumer", consumer], {label: RATE})
+    return Job(label, [*options, "--workers", str(workers), "--consumer", consumer], {label: RATE},
+               rivals)
 
 
 def startup(name, options, workers, rivals=ALL, extra=()):
@@ -75,6 +78,7 @@ KEY_JOBS = [
     rate("tiny", TINY, 0),
     rate("tiny", TINY, 2),
     rate("tiny", TINY, 2, "copy"),
+    *[rate("TensorDataset", ROWS, workers, rivals=(OURS, PYTHON, LIMIT)) for workers in (0, 2)],
     rate("tensor", TENSOR, 2),
     rate("tensor", TENSOR, 2, "copy"),
     startup("startup small", SMALL, 4),
@@ -93,6 +97,7 @@ OTHER_JOBS = [
     rate("tiny", TINY, 0, "copy"),
     *[rate("tiny", TINY, workers, consumer) for workers in (1, 4) for consumer in ("take", "copy")],
     rate("tiny, get = data[i]", [*TINY, "--get", "select"], 2),
+    *[rate("TensorDataset", ROWS, workers, rivals=(OURS, PYTHON, LIMIT)) for workers in (1, 4)],
     *[rate("tensor", TENSOR, workers, consumer)
       for workers in (0, 1, 4) for consumer in ("take", "copy")],
     startup("startup small", SMALL, 1),

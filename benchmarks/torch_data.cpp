@@ -29,6 +29,7 @@ bench::RunEpoch construct(Dataset dataset, const bench::Job& job) {
 }
 
 nlohmann::json run(const bench::Job& job) {
+  if (job.dataset == "tensors") throw std::invalid_argument("torch::data's has no labels");
   if (job.fork_each_epoch) throw std::invalid_argument("torch::data forks no workers");
   return bench::with_dataset(job, [&](auto dataset) {
     return bench::measure(job, [&] {

@@ -18,7 +18,17 @@
 
 namespace bench {
 
-/// Samples that lie in memory: a row of floats and a label.
+/// A row of floats and a label for each sample.
+struct Rows {
+  torch::Tensor labels;
+  torch::Tensor data;
+
+  Rows(int64_t samples, int64_t width)
+      : labels(torch::arange(samples, torch::kLong)),
+        data(labels.to(torch::kFloat).unsqueeze(1).expand({samples, width}).contiguous()) {}
+};
+
+/// Samples that lie in memory.
 ///
 /// kView is what the table calls `tiny`: the sample is a view over the row (`from_blob`), 0.5 us
 /// for both tensors. kSelect is what most programs write, `{data[i], labels[i]}`, but two ATen
@@ -29,10 +39,9 @@ class StoredSamples : public torch::data::datasets::Dataset<StoredSamples> {
   enum class Get { kView, kSelect };
 
   StoredSamples(int64_t samples, int64_t width, Get get, std::chrono::duration<double> sleep)
-      : labels_(torch::arange(samples, torch::kLong)),
-        data_(labels_.to(torch::kFloat).unsqueeze(1).expand({samples, width}).contiguous()),
-        first_label_(labels_.data_ptr<int64_t>()),
-        first_row_(data_.data_ptr<float>()),
+      : rows_(samples, width),
+        first_label_(rows_.labels.data_ptr<int64_t>()),
+        first_row_(rows_.data.data_ptr<float>()),
         width_(width),
         get_(get),
         sleep_(sleep) {}
@@ -40,15 +49,14 @@ class StoredSamples : public torch::data::datasets::Dataset<StoredSamples> {
   torch::data::Example<> get(size_t index) override {
     if (sleep_.count() > 0) std::this_thread::sleep_for(sleep_);
     const auto i = static_cast<int64_t>(index);
-    if (get_ == Get::kSelect) return {data_[i], labels_[i]};
+    if (get_ == Get::kSelect) return {rows_.data[i], rows_.labels[i]};
     return {torch::from_blob(first_row_ + i * width_, {width_}),
             torch::from_blob(first_label_ + i, {}, torch::kLong)};
   }
-  std::optional<size_t> size() const override { return labels_.numel(); }
+  std::optional<size_t> size() const override { return rows_.labels.numel(); }
 
  private:
-  torch::Tensor labels_;
-  torch::Tensor data_;  // shared by copies: torch::data copies the dataset for each thread
+  Rows rows_;  // shared by copies: torch::data copies the dataset for each thread
   int64_t* first_label_;
   float* first_row_;
   int64_t width_;

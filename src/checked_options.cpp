@@ -122,7 +122,8 @@ void check_for_dataset(const DataLoaderOptions& o, const Fetcher& fetcher) {
     require(!o.sampler && !o.batch_sampler,
             "a sampler is given for a dataset that is a stream, whose samples have no indices");
   } else {
-    require(!o.shard, "shard is true for a dataset with indices, which workers share anyway");
+    require(o.shard == Shard::kNone,
+            "shard is given for a dataset with indices, which workers share anyway");
   }
   if (fetcher.form() == BatchForm::kSingle) {
     require(o.batch_size == 1, "batch_size is ", o.batch_size,

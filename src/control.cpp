@@ -78,6 +78,7 @@ void WorkerRecord::renew() {
   claim.store(kIdle, std::memory_order_relaxed);
   progress.since.store(0, std::memory_order_relaxed);
   overdue.store(0, std::memory_order_relaxed);
+  final.store(Final::kNoRestarts, std::memory_order_relaxed);
   oom_killer.store(OomKiller::kUnknown, std::memory_order_relaxed);
   setup.store(Setup::kInitFn, std::memory_order_relaxed);
 }

@@ -30,7 +30,8 @@ enum class Final : uint32_t {
   kNoRestarts,        // nobody wanted it
   kRestartsSpent,     // max_restarts replacements were made in this epoch
   kKilledTwice,       // its sample had ended another worker before
-  kBatchKilledTwice,  // .. its batch, of a dataset that fetches whole batches
+  kBatchKilledTwice,  // .. its batch: one that is fetched as a whole, or that is being collated
+  kCondemned,         // it was, and the sample, the second time, is left to on_error
 };
 
 // Whether the kernel killed processes for want of memory when a worker was killed by SIGKILL.
@@ -41,6 +42,8 @@ enum class Setup : uint32_t { kInitFn, kOpenInWorker };
 
 // What a worker is doing just now.
 struct Progress {
+  static constexpr uint32_t kNoRow = ~uint32_t{0};
+  // Whose sample it fetches; kNoRow if it completes a batch.
   std::atomic<uint32_t> row{0};
   // When it began this row, in nanoseconds of the steady clock; 0 between claims, and if nobody
   // asks (FillOptions::timed).

@@ -48,10 +48,6 @@ uint64_t memory_limit(const DataLoaderOptions& options) {
   return options.shared_memory_limit ? *options.shared_memory_limit : available_memory() / 2;
 }
 
-FillOptions fill_options(const DataLoaderOptions& options) {
-  return {options.sample_timeout.count() > 0, options.shard, options.on_error};
-}
-
 }  // namespace
 
 // In the order of an epoch's life. All of it runs in the main process.
@@ -172,7 +168,9 @@ class LoaderCore::Impl {
     control().reset();
     supervisor_.emplace(
         control(),
-        SupervisorLimits{options_.max_restarts, options_.sample_timeout, fetcher_->whole_batches()},
+        SupervisorLimits{{options_.max_restarts, fetcher_->whole_batches(),
+                          options_.on_error != OnError::kRaise},
+                         options_.sample_timeout},
         [this](uint32_t id, bool replacement) { run_worker(job_, id, replacement); });
   }
 

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -42,6 +43,8 @@ TensorRows::TensorRows(at::Tensor tensor, size_t position) : tensor_(std::move(t
   }
   plain_ = tensor_.layout() == at::kStrided && !tensor_.is_nested() && !tensor_.is_quantized() &&
            !tensor_.requires_grad() && !tensor_.unsafeGetTensorImpl()->is_python_dispatch();
+  dense_ = plain_ && !tensor_.is_conj() && !tensor_.is_neg() && size() > 0 &&
+           at::select(tensor_, 0, 0).is_contiguous();
 }
 
 // tensor[index]. By hand, since that takes several times as long, more than to copy a small row.
@@ -55,6 +58,19 @@ at::Tensor TensorRows::row(size_t index) const {
       whole.sizes().slice(1), whole.strides().slice(1),
       whole.storage_offset() + static_cast<int64_t>(index) * whole.stride(0));
   return row;
+}
+
+void TensorRows::gather(std::span<const size_t> indices, std::byte* column) const {
+  const auto item = static_cast<int64_t>(tensor_.itemsize());
+  const auto row_bytes = static_cast<size_t>(tensor_.numel() / tensor_.size(0) * item);
+  const int64_t stride = tensor_.stride(0) * item;
+  const auto* rows = static_cast<const std::byte*>(tensor_.const_data_ptr());
+  const size_t n = size();
+  for (const size_t index : indices) {
+    if (index >= n) refuse_index("TensorDataset", index, n);
+    std::memcpy(column, rows + static_cast<int64_t>(index) * stride, row_bytes);
+    column += row_bytes;
+  }
 }
 
 void check_same_rows(std::span<const TensorRows> tensors) {

@@ -44,37 +44,40 @@ bool is_cancelled(Slot slot) {
 
 }  // namespace
 
+FillOptions fill_options(const DataLoaderOptions& options) {
+  return {.timed = options.sample_timeout.count() > 0,
+          .shard = options.shard,
+          .batch_size = static_cast<uint64_t>(options.batch_size),
+          .on_error = options.on_error};
+}
+
 Filler::Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_workers,
                FillOptions options)
     : fetcher_(fetcher),
       worker_id_(worker_id),
       num_workers_(num_workers),
       stream_(fetcher, static_cast<uint32_t>(worker_id.value_or(0)),
-              static_cast<uint32_t>(std::max<int64_t>(num_workers, 1)), options.shard),
+              static_cast<uint32_t>(std::max<int64_t>(num_workers, 1)), options.shard,
+              options.batch_size),
       on_error_(options.on_error),
       timed_(options.timed) {
   // What a stream has yielded cannot be fetched again.
   if (fetcher.is_stream()) random_.always();
 }
 
+WorkerInfo Filler::info(uint64_t seed) const {
+  return {worker_id_.value_or(0), num_workers_, seed, fetcher_.any_dataset()};
+}
+
 void Filler::open() {
   if (opened_) return;
-  const std::optional<WorkerInfo> outer = current_worker_info();
-  const WorkerInfo info{worker_id_.value_or(0), num_workers_, 0};
-  current_worker_info() = info;
-  try {
-    fetcher_.open_in_worker(info);
-  } catch (...) {
-    current_worker_info() = outer;
-    throw;
-  }
-  current_worker_info() = outer;
+  const WorkerInfoScope told(info(0));
+  fetcher_.open_in_worker(info(0));
   opened_ = true;
 }
 
 uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& progress) {
-  // Of a loader in whose `get` this one runs.
-  const std::optional<WorkerInfo> outer = current_worker_info();
+  const WorkerInfoScope told(info(0));
   const Hand me = hand(slot, generation);
   own(slot, me, rows);
   if (mine_.empty()) return 0;
@@ -86,7 +89,6 @@ uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& p
   }
   progress.since.store(0, std::memory_order_relaxed);
   fetcher_.release();
-  current_worker_info() = outer;
   // Not before: of a worker that dies until here, others fetch all of these rows again.
   for (const OwnRow& one : mine_) slot.settle(one.row, me, one.state);
   return static_cast<uint32_t>(mine_.size()) + (ok ? 0 : slot.skip_rest(me));
@@ -117,30 +119,37 @@ bool Filler::fill_one_by_one(Slot slot, Progress& progress) {
   for (OwnRow& one : mine_) {
     if (is_cancelled(slot)) break;
     begin(one.row, progress);
-    one.state = fill_row(slot, one.row);
+    one.state = fill_row(slot, one.row, progress);
     if (one.state == RowState::kFailed) return false;
   }
   return true;
 }
 
-RowState Filler::fill_row(Slot slot, uint32_t row) {
-  const size_t index = slot.indices()[row];
-  const FlatSample* sample = get(slot, row, index);
+RowState Filler::fill_row(Slot slot, uint32_t row, Progress& progress) {
+  const FlatSample* sample = get(slot, row, row);
   if (sample == nullptr) slot.records()[row] = failure_;
-  if (sample == nullptr && on_error_ == OnError::kSubstitute) sample = get_another(slot, row);
+  if (sample == nullptr && on_error_ == OnError::kSubstitute) {
+    sample = get_another(slot, row, progress);
+  }
   if (sample == nullptr) {
     return on_error_ == OnError::kSkip ? RowState::kBad : RowState::kFailed;
   }
   try {
     return store(slot, row, *sample);
   } catch (...) {
-    return fail(slot, row, index);
+    return fail(slot, row, slot.indices()[row]);
   }
 }
 
-// With the randomness of the row that it is for. Null if the dataset throws; `failure_` tells.
-const FlatSample* Filler::get(Slot slot, uint32_t row, size_t index) {
+// Of the sample of row `source`, with the randomness of the row that it is for. Null if the dataset
+// throws, or nobody is to try it any more; `failure_` tells.
+const FlatSample* Filler::get(Slot slot, uint32_t row, uint32_t source) {
+  const size_t index = slot.indices()[source];
   try {
+    if (slot.is_condemned(source)) {
+      failure_ = told_failure(slot, index);
+      return nullptr;
+    }
     prepare(slot, slot.header().first_position + row);
     const FlatSample* sample = nullptr;
     if (fetcher_.whole_batches()) {
@@ -153,20 +162,18 @@ const FlatSample* Filler::get(Slot slot, uint32_t row, size_t index) {
     return sample;
   } catch (...) {
     failure_ = keep_error(slot, index, std::current_exception());
-    if (on_error_ != OnError::kRaise) {
-      SlotHeader& header = slot.header();
-      const uint32_t told = header.num_bad.fetch_add(1, std::memory_order_relaxed);
-      if (told < SlotHeader::kMostTold) header.bad[told].store(failure_, std::memory_order_relaxed);
-    }
+    if (on_error_ != OnError::kRaise) tell_bad(slot, failure_);
     return nullptr;
   }
 }
 
 // Of the samples of this batch, the next one that does not throw.
-const FlatSample* Filler::get_another(Slot slot, uint32_t row) {
-  const size_t n = slot.num_samples();
-  for (size_t i = 1; i < n; ++i) {
-    const FlatSample* const sample = get(slot, row, slot.indices()[(row + i) % n]);
+const FlatSample* Filler::get_another(Slot slot, uint32_t row, Progress& progress) {
+  const auto n = static_cast<uint32_t>(slot.num_samples());
+  for (uint32_t i = 1; i < n; ++i) {
+    const uint32_t other = (row + i) % n;
+    begin(other, progress);
+    const FlatSample* const sample = get(slot, row, other);
     if (sample != nullptr) return sample;
   }
   return nullptr;
@@ -176,6 +183,9 @@ const FlatSample* Filler::get_another(Slot slot, uint32_t row) {
 // throws, and samples that do are to be handled, each is fetched on its own.
 bool Filler::fill_whole(Slot slot, Progress& progress) {
   if (is_cancelled(slot)) return true;
+  if (slot.header().one_by_one.load(std::memory_order_relaxed) != 0) {
+    return fill_one_by_one(slot, progress);
+  }
   std::vector<size_t> indices;
   for (const OwnRow& one : mine_) indices.push_back(slot.indices()[one.row]);
   begin(mine_.front().row, progress);
@@ -183,8 +193,13 @@ bool Filler::fill_whole(Slot slot, Progress& progress) {
   bool fetched = false;
   try {
     prepare(slot, slot.header().first_position + mine_.front().row);
-    require_all(fetcher_.fetch(indices), indices.size());
+    const bool done = gather(slot, indices);
+    if (!done) require_all(fetcher_.fetch(indices), indices.size());
     random_.after();
+    if (done) {
+      for (OwnRow& one : mine_) one.state = RowState::kInRows;
+      return true;
+    }
     fetched = true;
     for (; stored < mine_.size(); ++stored) {
       mine_[stored].state = store(slot, mine_[stored].row, fetcher_.fetched(stored));
@@ -196,6 +211,18 @@ bool Filler::fill_whole(Slot slot, Progress& progress) {
     return false;
   }
   return true;
+}
+
+// Lets the dataset write all rows at once. The first sample says what they look like.
+bool Filler::gather(Slot slot, std::span<const size_t> indices) {
+  const uint32_t first = mine_.front().row;
+  const bool is_run = mine_.back().row - first + 1 == mine_.size();
+  if (!is_run || !fetcher_.gathers_rows()) return false;
+  const FlatSample& sample = fetcher_.get(indices.front());
+  RowWriter* const writer = this->writer(slot, sample);
+  if (writer == nullptr || !writer->matches(sample)) return false;
+  const auto columns = writer->columns_from(first);
+  return columns && fetcher_.gather_rows(indices, *columns);
 }
 
 // Only this worker has rows of the batch, and all of them. Those for which no sample came stay
@@ -237,7 +264,7 @@ void Filler::open_stream(Slot slot) {
 void Filler::prepare(Slot slot, uint64_t position) {
   const SlotHeader& header = slot.header();
   const uint64_t seed = sample_seed(header.epoch_seed, position);
-  current_worker_info() = WorkerInfo{worker_id_.value_or(0), num_workers_, seed};
+  current_worker_info()->seed = seed;
   if (!fetcher_.is_stream() && epoch_ != header.epoch) {
     epoch_ = header.epoch;
     fetcher_.set_epoch(header.epoch);
@@ -247,13 +274,12 @@ void Filler::prepare(Slot slot, uint64_t position) {
 
 SlotStatus Filler::complete(Slot slot) {
   if (fetcher_.form() != BatchForm::kCollated) return collate(slot, fetcher_, worker_id_);
-  const std::optional<WorkerInfo> outer = current_worker_info();
   const SlotHeader& header = slot.header();
   const uint64_t position =
       fetcher_.is_stream() ? stream_.position(header.first_position) : header.first_position;
   // Not the seed of the first sample.
   const uint64_t seed = sample_seed(~header.epoch_seed, position);
-  current_worker_info() = WorkerInfo{worker_id_.value_or(0), num_workers_, seed};
+  const WorkerInfoScope told(info(seed));
   random_.begin_other(seed);
   SlotStatus status = SlotStatus::kFailed;
   try {
@@ -263,7 +289,6 @@ SlotStatus Filler::complete(Slot slot) {
   }
   random_.end_other();
   fetcher_.release();
-  current_worker_info() = outer;
   return status;
 }
 

@@ -21,10 +21,14 @@
 namespace stoker::detail {
 
 struct FillOptions {
-  bool timed = false;  // tell since when a sample is being fetched
-  bool shard = false;  // of a stream, each worker takes its share
+  bool timed = false;          // tell since when a sample is being fetched
+  Shard shard = Shard::kNone;  // of a stream
+  uint64_t batch_size = 1;     // .. if it is shared
   OnError on_error = OnError::kRaise;
 };
+
+// What of the loader's options concerns it.
+FillOptions fill_options(const DataLoaderOptions& options);
 
 class Filler {
  public:
@@ -34,6 +38,9 @@ class Filler {
 
   // Once, before the first sample: lets the dataset open what each process needs for itself.
   void open();
+
+  // What `worker_info()` is to tell.
+  WorkerInfo info(uint64_t seed) const;
 
   // Where the program's own randomness begins and ends to be set aside.
   void enter() { random_.enter(); }
@@ -66,10 +73,11 @@ class Filler {
 
   void own(Slot slot, Hand me, RowRange rows);
   bool fill_one_by_one(Slot slot, Progress& progress);
-  RowState fill_row(Slot slot, uint32_t row);
-  const FlatSample* get(Slot slot, uint32_t row, size_t index);
-  const FlatSample* get_another(Slot slot, uint32_t row);
+  RowState fill_row(Slot slot, uint32_t row, Progress& progress);
+  const FlatSample* get(Slot slot, uint32_t row, uint32_t source);
+  const FlatSample* get_another(Slot slot, uint32_t row, Progress& progress);
   bool fill_whole(Slot slot, Progress& progress);
+  bool gather(Slot slot, std::span<const size_t> indices);
   bool fill_from_stream(Slot slot, Progress& progress);
   void open_stream(Slot slot);
   bool run(Slot slot, Progress& progress);

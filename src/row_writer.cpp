@@ -78,6 +78,15 @@ bool RowWriter::write(const FlatSample& sample, uint64_t row) const {
   return true;
 }
 
+std::optional<c10::SmallVector<std::byte*, 4>> RowWriter::columns_from(uint64_t row) const {
+  c10::SmallVector<std::byte*, 4> columns;
+  for (const Column& column : columns_) {
+    if (column.streamed) return std::nullopt;
+    columns.push_back(column.begin + row * column.row_bytes);
+  }
+  return columns;
+}
+
 void RowWriter::write(const at::Tensor& tensor, const Column& column, std::byte* row) {
   if (!column.resolved || !tensor.is_contiguous()) {
     const c10::NoGradGuard no_grad;

@@ -29,6 +29,10 @@ class RowWriter {
   // Writes a sample that matches. False if the slot's open end is full.
   bool write(const FlatSample& sample, uint64_t row) const;
 
+  // Where the leaves of samples from this row on go, for who writes many at once; nothing if large
+  // ones had better be written by `write`.
+  std::optional<c10::SmallVector<std::byte*, 4>> columns_from(uint64_t row) const;
+
  private:
   // The rows of one leaf.
   struct Column {

@@ -19,6 +19,7 @@ constexpr uint64_t word(Hand hand, uint32_t low = 0) {
   return uint64_t{hand.generation} << 32 | low;
 }
 constexpr uint32_t kRowMark = uint32_t{1} << 31;
+constexpr uint64_t kCondemned = 0x80;
 constexpr uint64_t row_of(Hand hand, RowState state) {
   return word(hand, kRowMark | hand.owner << 8 | static_cast<uint32_t>(state));
 }
@@ -39,6 +40,11 @@ std::optional<uint64_t> take(std::atomic<uint64_t>& used, uint64_t size, uint64_
   const uint64_t begin = used.fetch_add(align64(size), std::memory_order_relaxed);
   if (begin > capacity - size) return std::nullopt;
   return begin;
+}
+
+void forget_bad(SlotHeader& header) {
+  const uint32_t told = header.num_bad.exchange(0, std::memory_order_relaxed);
+  for (uint32_t i = 0; i < std::min(told, SlotHeader::kMostTold); ++i) header.bad[i] = 0;
 }
 
 }  // namespace
@@ -120,7 +126,8 @@ void Slot::publish(std::span<const int64_t> indices, uint32_t generation,
   h.cancelled.store(0, std::memory_order_relaxed);
   h.open_used.store(0, std::memory_order_relaxed);
   h.failures_used.store(0, std::memory_order_relaxed);
-  h.num_bad.store(0, std::memory_order_relaxed);
+  forget_bad(h);
+  h.one_by_one.store(0, std::memory_order_relaxed);
   // The layout of the batch before is likely to be right again.
   const LayoutState before = h.layout_state.load(std::memory_order_relaxed);
   if (before == LayoutState::kFixedNew) h.kept_layout = ~h.kept_layout & 1;
@@ -145,7 +152,7 @@ void Slot::publish_again(std::span<const uint32_t> again, uint32_t generation) c
   done_word(me.owner).store(word(me, n - static_cast<uint32_t>(again.size())),
                             std::memory_order_relaxed);
   h.completer.store(uint64_t{generation} << 32, std::memory_order_relaxed);
-  h.num_bad.store(0, std::memory_order_relaxed);
+  forget_bad(h);
   // As in publish.
   h.status.store(SlotStatus::kOpen, std::memory_order_release);
   h.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
@@ -168,17 +175,23 @@ Origin Slot::origin() const {
 }
 
 RowState Slot::state(uint64_t row) const {
-  return static_cast<RowState>(row_word(row).load(std::memory_order_acquire) & 0xff);
+  return static_cast<RowState>(row_word(row).load(std::memory_order_acquire) & (kCondemned - 1));
 }
 
 bool Slot::own(uint32_t row, Hand me) const {
   uint64_t nobodys = pending(me.generation);
-  return row_word(row).compare_exchange_strong(nobodys, row_of(me, RowState::kPending),
-                                               std::memory_order_acq_rel);
+  const auto take = [&] {
+    return row_word(row).compare_exchange_strong(
+        nobodys, row_of(me, RowState::kPending) | (nobodys & kCondemned),
+        std::memory_order_acq_rel);
+  };
+  return take() || (nobodys == (pending(me.generation) | kCondemned) && take());
 }
 
+// Condemned in between, its sample may end a third worker, no more.
 void Slot::settle(uint32_t row, Hand me, RowState state) const {
-  row_word(row).store(row_of(me, state), std::memory_order_release);
+  const uint64_t condemned = row_word(row).load(std::memory_order_relaxed) & kCondemned;
+  row_word(row).store(row_of(me, state) | condemned, std::memory_order_release);
 }
 
 // The size is read first: once these rows are counted, the slot may be another batch's.
@@ -230,8 +243,9 @@ void Slot::disown(Hand dead) const {
   for (uint64_t row = 0; row < num_samples(); ++row) {
     const uint64_t seen = row_word(row).load(std::memory_order_acquire);
     if (seen >> 8 != row_of(dead, RowState::kPending) >> 8) continue;
-    if (seen == row_of(dead, RowState::kPending)) {
-      row_word(row).store(pending(dead.generation), std::memory_order_release);
+    if (state(row) == RowState::kPending) {
+      row_word(row).store(pending(dead.generation) | (seen & kCondemned),
+                          std::memory_order_release);
     } else {
       ++settled;
     }
@@ -242,6 +256,27 @@ void Slot::disown(Hand dead) const {
   if (header().status.load(std::memory_order_acquire) == SlotStatus::kOpen) {
     header().completer.compare_exchange_strong(its, word(dead), std::memory_order_acq_rel);
   }
+}
+
+bool Slot::is_held_by(Hand dead) const {
+  for (uint64_t row = 0; row < num_samples(); ++row) {
+    const uint64_t seen = row_word(row).load(std::memory_order_acquire);
+    if ((seen & ~kCondemned) == row_of(dead, RowState::kPending)) return true;
+  }
+  return false;
+}
+
+void Slot::condemn(uint32_t row, uint32_t generation) const {
+  std::atomic<uint64_t>& mine = row_word(row);
+  uint64_t seen = mine.load(std::memory_order_relaxed);
+  while (seen >> 32 == generation && (seen & kRowMark) != 0 &&
+         !mine.compare_exchange_weak(seen, seen | kCondemned, std::memory_order_release)) {
+  }
+}
+
+// Pairs with the release in condemn: who finds it condemned finds why.
+bool Slot::is_condemned(uint32_t row) const {
+  return (row_word(row).load(std::memory_order_acquire) & kCondemned) != 0;
 }
 
 }  // namespace stoker::detail

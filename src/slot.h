@@ -73,10 +73,13 @@ struct SlotHeader {
   std::atomic<LayoutState> layout_state{LayoutState::kNone};
   std::atomic<uint64_t> open_used{0};      // bytes of the open end given out
   std::atomic<uint64_t> failures_used{0};  // .. and of what is kept free for failures
-  // Samples that failed and were handled, and the Failures of the first of them. Workers write.
+  // Samples that failed and were handled, and the Failures of the first of them; see tell_bad.
   static constexpr uint32_t kMostTold = 64;
   std::atomic<uint32_t> num_bad{0};
   std::array<std::atomic<uint64_t>, kMostTold> bad{};
+  // Whether samples that are fetched as a whole batch are now to be fetched each on its own. The
+  // supervisor sets it before it disowns the worker that held the batch.
+  std::atomic<uint32_t> one_by_one{0};
   // Main only writes it, before the ticket. A new layout goes to the other place, since a worker
   // may still be reading the kept one.
   uint32_t kept_layout = 0;
@@ -207,6 +210,11 @@ class Slot {
 
   // Supervisor only, of a worker that is dead: what it had not finished is nobody's again.
   void disown(Hand dead) const;
+  // Supervisor only: whether a worker that is dead, and not disowned yet, keeps the batch open.
+  bool is_held_by(Hand dead) const;
+  // Supervisor only, while the batch is open: nobody is to fetch the sample of this row any more.
+  void condemn(uint32_t row, uint32_t generation) const;
+  bool is_condemned(uint32_t row) const;
 
  private:
   uint64_t within_budget(uint64_t bytes) const {
@@ -224,10 +232,10 @@ class Slot {
   static constexpr uint64_t done_begin() { return kPage + 2 * kLayoutBytes; }
   static constexpr uint64_t arrays_begin() { return done_begin() + kDoneBytes; }
 
-  // One per row: generation << 32 | a mark | owner << 8 | state. The owner's release in settle
-  // pairs with the acquire of whoever reads a state. Its place does not depend on the number of
-  // samples: a worker that slept still finds the row's word there, of a later generation, or at
-  // worst an index, which is none without the mark.
+  // One per row: generation << 32 | a mark | owner << 8 | whether it is condemned | state. The
+  // owner's release in settle pairs with the acquire of whoever reads a state. Its place does not
+  // depend on the number of samples: a worker that slept still finds the row's word there, of a
+  // later generation, or at worst an index, which is none without the mark.
   std::atomic<uint64_t>& row_word(uint64_t row) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(base_ + arrays_begin())[row];
   }

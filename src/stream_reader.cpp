@@ -18,14 +18,14 @@ void StreamReader::open(const Origin& batch, const std::string& state) {
   epoch_seed_ = batch.epoch_seed;
   number_ = state.empty() ? 0 : batch.first_position;
   // A state is told behind an own sample: those of the others up to the next one are still to come.
-  before_ = !shard_ ? 0 : state.empty() ? worker_ : workers_ - 1;
+  before_ = !shared_ ? 0 : (state.empty() ? worker_ : workers_ - 1) * run_;
   open_ = true;
 }
 
 void StreamReader::skip_to(const Origin& batch) {
   const uint64_t own = batch.first_position - number_;
   if (own == 0 || ended_) return;
-  const uint64_t each = shard_ ? workers_ : 1;
+  const uint64_t each = shared_ ? workers_ : 1;
   fetcher_.skip(own * each);
   number_ = batch.first_position;
 }
@@ -41,8 +41,8 @@ const FlatSample* StreamReader::next() {
   const FlatSample* const sample = fetcher_.next();
   open_ = true;
   ended_ = sample == nullptr;
-  before_ = shard_ ? workers_ - 1 : 0;
   if (!ended_) ++number_;
+  before_ = shared_ && number_ % run_ == 0 ? (workers_ - 1) * run_ : 0;
   return sample;
 }
 

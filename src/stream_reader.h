@@ -8,6 +8,7 @@
 // Process safety: its worker only (with num_workers = 0: main).
 
 #include <stoker/detail/core.h>
+#include <stoker/options.h>
 
 #include <cstdint>
 #include <string>
@@ -18,10 +19,15 @@ namespace stoker::detail {
 
 class StreamReader {
  public:
-  // One of `workers` readers. With `shard` all of them see the same stream, and each takes every
-  // so many-th sample of it; its own are counted 0, 1, ..
-  StreamReader(Fetcher& fetcher, uint32_t worker, uint32_t workers, bool shard)
-      : fetcher_(fetcher), worker_(worker), workers_(workers), shard_(shard) {}
+  // One of `workers` readers. Where the stream is shared, each takes by turns a run of samples
+  // (one, or a batch); its own are counted 0, 1, ..
+  StreamReader(Fetcher& fetcher, uint32_t worker, uint32_t workers, Shard shard,
+               uint64_t batch_size)
+      : fetcher_(fetcher),
+        worker_(worker),
+        workers_(workers),
+        shared_(shard != Shard::kNone),
+        run_(shard == Shard::kBatches ? batch_size : 1) {}
 
   // Whether the batch does not follow what was read last.
   bool must_open(const Origin& batch) const;
@@ -38,14 +44,18 @@ class StreamReader {
   // Where the stream is; empty if it cannot tell.
   std::string state() { return fetcher_.stream_state(); }
 
-  // The epoch's position of this stream's sample `number`: no other sample of any stream has it.
-  uint64_t position(uint64_t number) const { return number * workers_ + worker_; }
+  // The epoch's position of this stream's sample `number`: no other sample of any stream has it,
+  // and in a stream that is shared it is the sample's place there.
+  uint64_t position(uint64_t number) const {
+    return (number / run_ * workers_ + worker_) * run_ + number % run_;
+  }
 
  private:
   Fetcher& fetcher_;
   uint32_t worker_;
   uint32_t workers_;
-  bool shard_;
+  bool shared_;
+  uint64_t run_;
   bool open_ = false;
   bool ended_ = false;
   int64_t epoch_ = 0;

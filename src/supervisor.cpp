@@ -20,7 +20,6 @@
 #include <iostream>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -74,6 +73,7 @@ class Watch {
         const Supervisor::RunWorker& run)
       : control_(control),
         limits_(limits),
+        replacements_(control, limits.replacements),
         run_worker_(run),
         socket_(socket),
         self_(getpid()),
@@ -162,7 +162,7 @@ class Watch {
     const bool in_use = control_.stop().load() == 0 && is_alive(worker);
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     if (in_use && killed && worker.overdue.load() == 0) note_memory(worker);
-    if (in_use && may_replace(worker)) {
+    if (in_use && replacements_.allow(worker)) {
       control_.disown(id);
       control_.restarts().fetch_add(1, std::memory_order_relaxed);
       spawn(id, true);
@@ -172,28 +172,6 @@ class Watch {
     }
     if (is_alive(worker)) worker.state.store(WorkerState::kDead, std::memory_order_release);
     report();
-  }
-
-  bool may_replace(WorkerRecord& worker) {
-    if (limits_.max_restarts == 0) return false;
-    if (const uint32_t epoch = control_.epochs().load(); epoch != epoch_) {
-      epoch_ = epoch;
-      restarts_ = 0;
-      killers_.clear();
-    }
-    const uint64_t claim = worker.claim.load(std::memory_order_acquire);
-    const std::pair sample(claim, worker.progress.row.load(std::memory_order_relaxed));
-    Final final = Final::kNoRestarts;
-    if (claim != WorkerRecord::kIdle && !killers_.insert(sample).second) {
-      final = limits_.whole_batches ? Final::kBatchKilledTwice : Final::kKilledTwice;
-    } else if (restarts_ == limits_.max_restarts) {
-      final = Final::kRestartsSpent;
-    } else {
-      ++restarts_;
-      return true;
-    }
-    worker.final.store(final, std::memory_order_relaxed);
-    return false;
   }
 
   // Each kill by the kernel explains one death.
@@ -255,6 +233,7 @@ class Watch {
 
   Control& control_;
   SupervisorLimits limits_;
+  Replacements replacements_;
   const Supervisor::RunWorker& run_worker_;
   int socket_;
   int deaths_ = -1;
@@ -262,9 +241,6 @@ class Watch {
   pid_t self_;
   std::optional<SampleClock> clock_;   // if there is a sample_timeout
   std::optional<uint64_t> oom_kills_;  // those before the workers, and those that explain a death
-  uint32_t epoch_ = 0;
-  int64_t restarts_ = 0;                             // in that epoch
-  std::set<std::pair<uint64_t, uint32_t>> killers_;  // .. claim and row of samples that ended one
   sigset_t mask_;
   sigset_t old_mask_;
 };

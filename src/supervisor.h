@@ -15,13 +15,13 @@
 #include <functional>
 
 #include "control.h"
+#include "replacements.h"
 
 namespace stoker::detail {
 
 struct SupervisorLimits {
-  int64_t max_restarts = 0;                         // in one epoch
+  ReplacementLimits replacements;
   std::chrono::duration<double> sample_timeout{0};  // 0: none
-  bool whole_batches = false;  // a "sample" is a batch then, as far as the limits go
 };
 
 class Supervisor {

@@ -51,9 +51,10 @@ class Worker {
 
   bool init() {
     try {
-      current_worker_info() = WorkerInfo{id_, control_.num_workers(), 0};
-      if (job_.init_fn) job_.init_fn(id_);
-      current_worker_info().reset();
+      if (job_.init_fn) {
+        const WorkerInfoScope told(filler_.info(0));
+        job_.init_fn(id_);
+      }
       me_.setup.store(Setup::kOpenInWorker, std::memory_order_relaxed);
       filler_.open();
       return true;
@@ -122,6 +123,7 @@ class Worker {
 
   void complete(const Claim& batch) {
     const Slot slot = control_.slot(batch.slot);
+    me_.progress.row.store(Progress::kNoRow, std::memory_order_relaxed);
     const SlotStatus status = filler_.complete(slot);
     if (control_.complete(slot, batch.sequence, status)) futex_wake(control_.events_word(), 1);
   }

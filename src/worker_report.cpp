@@ -66,6 +66,8 @@ std::string last_word(Final final) {
       return "; it was not replaced, since the same sample had ended a worker before";
     case Final::kBatchKilledTwice:
       return "; it was not replaced, since the same batch had ended a worker before";
+    case Final::kCondemned:
+      return "; the same sample had ended a worker before";
     case Final::kNoRestarts:
       return "; it was not replaced, since max_restarts is 0";
   }

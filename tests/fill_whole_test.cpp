@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -181,6 +184,55 @@ TEST(FillRandomTest, TheProgramsGeneratorsAreLeftAsTheyWere) {
     EXPECT_EQ(draw(), expected);
     filled(worker, memory, Numbers(40), 0);
   }
+}
+
+// Writes the numbers of its samples itself.
+struct Gathering {
+  int* gathered;
+  bool able = true;
+
+  at::Tensor get(size_t index) const {
+    return at::scalar_tensor(static_cast<int64_t>(index), at::kLong);
+  }
+  std::vector<at::Tensor> get_batch(std::span<const size_t> indices) const {
+    std::vector<at::Tensor> all;
+    for (const size_t index : indices) all.push_back(get(index));
+    return all;
+  }
+  bool gather(std::span<const size_t> indices, std::span<std::byte* const> columns) const {
+    EXPECT_EQ(columns.size(), 1u);
+    if (!able) return false;
+    ++*gathered;
+    std::memcpy(columns[0], indices.data(), indices.size() * sizeof(size_t));
+    return true;
+  }
+  size_t size() const { return 1000; }
+};
+
+TEST(FillWholeTest, ADatasetThatCanWritesTheRowsItself) {
+  for (const bool able : {true, false}) {
+    int gathered = 0;
+    MapFetcher fetcher(Gathering{&gathered, able});
+    HeapSlot memory;
+    const Slot slot = memory.publish({5, 3, 4});
+    ASSERT_EQ(fill_and_collate(slot, fetcher), SlotStatus::kReady);
+    EXPECT_THAT(column<int64_t>(slot, 0), ElementsAre(5, 3, 4));
+    EXPECT_EQ(gathered, able ? 1 : 0);
+  }
+}
+
+TEST(FillWholeTest, RowsThatDoNotFollowEachOtherAreWrittenOneByOne) {
+  int gathered = 0;
+  MapFetcher fetcher(Gathering{&gathered});
+  HeapSlot memory;
+  const Slot slot = memory.publish({5, 3, 4});
+  // Another worker has the one in between.
+  HandWorker(fetcher, 1).work(slot, {1, 1});
+  ASSERT_EQ(gathered, 1);
+  EXPECT_TRUE(HandWorker(fetcher, 0).work(slot, {0, 3}));
+  ASSERT_EQ(collate(slot, fetcher, 0), SlotStatus::kReady);
+  EXPECT_THAT(column<int64_t>(slot, 0), ElementsAre(5, 3, 4));
+  EXPECT_EQ(gathered, 1);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ set(tier0 bad_samples checked_size control engine_draws failure finished_batch f
 set(tier1 accelerator available_memory copy_watch device_faults futex host_guard host_pin
   pinned_memory pread_file region worker_threads)
 set(tier2 arrivals batch_source checked_options collate datasets device_copy device_stage epoch_plan
-  fill hand_out pad_collate pinning publisher randomness sampler samplers seed slot_pool
+  fill hand_out pad_collate pinning publisher randomness replacements sampler samplers seed slot_pool
   stream_reader stream_source supervisor weighted_random_sampler worker worker_context worker_loop
   worker_report worker_watch)
 set(tier3 core)

@@ -86,5 +86,44 @@ TEST(ParityTest, LoadersYieldPythonsBatches) {
   }
 }
 
+// Worker w's samples are 100 w, 100 w + 1, ..
+struct Lengths {
+  std::vector<int64_t> of_worker;
+
+  struct Stream {
+    int64_t number;
+    int64_t end;
+    std::optional<int64_t> next() { return number == end ? std::nullopt : std::optional(number++); }
+  };
+  Stream stream() const {
+    const int64_t id = worker_info().value().id;
+    return {100 * id, 100 * id + of_worker.at(static_cast<size_t>(id))};
+  }
+};
+
+template <class Loader>
+void expect_batches(Loader&& loader, const Json& json) {
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    EXPECT_EQ(batches_of(loader), json["batches"].get<std::vector<Numbers>>()) << json;
+  }
+}
+
+TEST(ParityTest, StreamsComeFromTheWorkersAsInPython) {
+  for (const Json& json : golden("streams")) {
+    const Lengths dataset{json["lengths"].get<std::vector<int64_t>>()};
+    DataLoaderOptions options{.num_workers = json["num_workers"], .drop_last = json["drop_last"]};
+    if (json["batch_size"].is_null()) {
+      // The sample itself, a number.
+      DataLoader loader(dataset, options, DefaultConvert{});
+      std::vector<Numbers> all;
+      for (const int64_t number : loader) all.push_back({number});
+      EXPECT_EQ(all, json["batches"].get<std::vector<Numbers>>()) << json;
+    } else {
+      options.batch_size = json["batch_size"];
+      expect_batches(DataLoader(dataset, options), json);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stoker

@@ -8,11 +8,14 @@
 #include <sys/resource.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -95,6 +98,107 @@ TEST(RestartTest, ASampleThatEndsTwoWorkersIsReported) {
   EXPECT_EQ(epoch_of(loader), up_to(64));
 }
 
+Numbers without(Numbers numbers, int64_t one) {
+  std::erase(numbers, one);
+  return numbers;
+}
+
+DataLoaderOptions handling(OnError on_error, int64_t workers) {
+  return {.batch_size = 8, .num_workers = workers, .on_error = on_error, .max_restarts = 10};
+}
+
+TEST(DeadlySampleTest, IsSkippedLikeOneThatThrows) {
+  for (const int64_t workers : {1, 3}) {
+    DataLoader loader(deadly({17}, 1000, kill_self), handling(OnError::kSkip, workers));
+    const Numbers first = epoch_of(loader);
+    EXPECT_EQ(first[17], 63);
+    Numbers sorted = first;
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_EQ(sorted, without(up_to(64), 17));
+    EXPECT_EQ(loader.stats().restarts, 2);
+    EXPECT_EQ(loader.stats().errors, 1);
+    ASSERT_EQ(loader.stats().bad_samples.size(), 1u);
+    EXPECT_EQ(loader.stats().bad_samples[0].index, 17);
+    EXPECT_THAT(loader.stats().bad_samples[0].error,
+                HasSubstr("was killed by signal 9 (Killed) at sample index 17"));
+    EXPECT_THAT(loader.stats().bad_samples[0].error,
+                HasSubstr("; the same sample had ended a worker before"));
+    EXPECT_EQ(epoch_of(loader), first);
+  }
+}
+
+TEST(DeadlySampleTest, IsReplacedByTheNextOfTheBatch) {
+  for (const int64_t workers : {1, 3}) {
+    DataLoader loader(deadly({17, 23}, 1000, kill_self), handling(OnError::kSubstitute, workers));
+    Numbers expected = up_to(64);
+    expected[17] = 18;
+    expected[23] = 16;
+    EXPECT_EQ(epoch_of(loader), expected);
+    EXPECT_EQ(epoch_of(loader), expected);
+  }
+}
+
+// Of 16 .. 19, 17 throws, and the two behind it end each worker.
+TEST(DeadlySampleTest, IsNotTakenForAnotherEither) {
+  const auto dataset = Made{20, [](size_t index) {
+                              if (index == 17) throw std::runtime_error("broken");
+                              if (index == 18 || index == 19) kill_self();
+                              return static_cast<int64_t>(index);
+                            }};
+  auto options = handling(OnError::kSubstitute, 2);
+  options.batch_size = 4;
+  DataLoader loader(dataset, options);
+  Numbers expected = up_to(20);
+  expected[17] = expected[18] = expected[19] = 16;
+  EXPECT_EQ(epoch_of(loader), expected);
+}
+
+TEST(DeadlySampleTest, ABatchOfNothingElseTellsWhatHappened) {
+  auto options = handling(OnError::kSubstitute, 1);
+  options.batch_size = 2;
+  DataLoader loader(deadly({16, 17}, 1000, kill_self), options);
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().index, 16);
+  EXPECT_THAT(error->what(), HasSubstr("was killed by signal 9 (Killed) at sample index 16"));
+  EXPECT_THAT(error->what(), HasSubstr("; the same sample had ended a worker before"));
+}
+
+TEST(DeadlySampleTest, ThatHangsIsSkippedToo) {
+  const auto hang = [] {
+    for (;;) pause();
+  };
+  auto options = handling(OnError::kSkip, 2);
+  options.sample_timeout = 200ms;
+  DataLoader loader(deadly({17}, 1000, hang), options);
+  Numbers all = epoch_of(loader);
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, without(up_to(64), 17));
+  EXPECT_THAT(loader.stats().bad_samples.at(0).error, HasSubstr("took longer than"));
+}
+
+TEST(DeadlySampleTest, MoreOfThemThanRestartsEndTheEpoch) {
+  auto options = handling(OnError::kSkip, 1);
+  options.max_restarts = 3;
+  DataLoader loader(deadly({17, 40}, 1000, kill_self), options);
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().index, 40);
+  EXPECT_THAT(error->what(), HasSubstr("max_restarts others were in this epoch already"));
+}
+
+TEST(DeadlySampleTest, ADeadlyCollateFunctionIsReportedAsABatch) {
+  const auto collate = [](std::vector<int64_t>& samples) {
+    if (samples.front() == 16) kill_self();
+    return static_cast<int64_t>(samples.size());
+  };
+  DataLoader loader(Counting{64}, handling(OnError::kSkip, 2), collate);
+  const auto error = error_of(loader);
+  ASSERT_TRUE(error);
+  EXPECT_FALSE(error->facts().index);
+  EXPECT_THAT(error->what(), HasSubstr("not replaced, since the same batch had ended a worker"));
+}
+
 TEST(RestartTest, NoMoreWorkersThanMaxRestartsAreReplacedInAnEpoch) {
   DataLoader loader(deadly({10, 30, 50}, 1, kill_self),
                     {.batch_size = 8, .num_workers = 1, .max_restarts = 2});
@@ -152,6 +256,31 @@ TEST(RestartTest, ABatchThatEndsTwoWorkersIsReportedAsABatch) {
   ASSERT_TRUE(error);
   EXPECT_THAT(error->what(), HasSubstr("not replaced, since the same batch had ended a worker"));
   EXPECT_EQ(epoch_of(loader), up_to(64));
+}
+
+TEST(DeadlySampleTest, OfAWholeBatchIsFoundByFetchingOneByOne) {
+  struct Whole {
+    int64_t get(size_t index) {
+      if (index == 19) kill_self();
+      return static_cast<int64_t>(index);
+    }
+    std::vector<int64_t> get_batch(std::span<const size_t> indices) {
+      std::vector<int64_t> all;
+      for (const size_t index : indices) all.push_back(get(index));
+      return all;
+    }
+    size_t size() const { return 64; }
+  };
+  for (const int64_t workers : {1, 2}) {
+    DataLoader loader(Whole{}, handling(OnError::kSkip, workers));
+    Numbers all = epoch_of(loader);
+    EXPECT_EQ(all[19], 63);
+    EXPECT_EQ(loader.stats().restarts, 4);  // two for the batch, two for the sample
+    ASSERT_EQ(loader.stats().bad_samples.size(), 1u);
+    EXPECT_EQ(loader.stats().bad_samples[0].index, 19);
+    std::sort(all.begin(), all.end());
+    EXPECT_EQ(all, without(up_to(64), 19));
+  }
 }
 
 TEST(RestartTest, ReplacementsRunTheInitFunctionUnderTheSameId) {

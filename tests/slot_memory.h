@@ -132,13 +132,13 @@ inline void cancel_rest(Slot slot) {
   if (rest > 0 && slot.finish(main, rest)) slot.header().status.store(SlotStatus::kReady);
 }
 
-// All rows at once, and the end of the batch.
 // Whether a writer that has seen no other sample finds that this one's row is one of the layout's.
 inline bool matches(const RowLayout& layout, const FlatSample& sample) {
   HeapSlot memory;
   return RowWriter(layout, memory.slot(), memory.slot().at(0), 1).matches(sample);
 }
 
+// All rows at once, and the end of the batch.
 inline SlotStatus fill_and_collate(Slot slot, Fetcher& fetcher) {
   HandWorker(fetcher).work(slot, {0, static_cast<uint32_t>(slot.num_samples())});
   return collate(slot, fetcher, 0);

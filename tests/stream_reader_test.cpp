@@ -52,7 +52,7 @@ class StreamReaderTest : public testing::Test {
 };
 
 TEST_F(StreamReaderTest, BatchesThatFollowEachOtherShareAStream) {
-  StreamReader reader(fetcher_, 1, 2, false);
+  StreamReader reader(fetcher_, 1, 2, Shard::kNone, 4);
   EXPECT_THAT(read(reader, {.first_position = 0}, 4), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(read(reader, {.first_position = 4}, 4), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(read(reader, {.first_position = 8}, 4), ElementsAre(8, 9));
@@ -61,7 +61,7 @@ TEST_F(StreamReaderTest, BatchesThatFollowEachOtherShareAStream) {
 }
 
 TEST_F(StreamReaderTest, ANewEpochAndAnEarlierPlaceOpenItAnew) {
-  StreamReader reader(fetcher_, 0, 1, false);
+  StreamReader reader(fetcher_, 0, 1, Shard::kNone, 4);
   read(reader, {.epoch = 0}, 4);
   EXPECT_THAT(read(reader, {.epoch = 1}, 2), ElementsAre(0, 1));
   EXPECT_THAT(read(reader, {.epoch = 1, .first_position = 6}, 2), ElementsAre(6, 7));
@@ -72,7 +72,7 @@ TEST_F(StreamReaderTest, ANewEpochAndAnEarlierPlaceOpenItAnew) {
 }
 
 TEST_F(StreamReaderTest, AShareIsEverySoManyth) {
-  StreamReader second(fetcher_, 1, 3, true);
+  StreamReader second(fetcher_, 1, 3, Shard::kSamples, 4);
   EXPECT_THAT(read(second, {.first_position = 0}, 2), ElementsAre(1, 4));
   EXPECT_THAT(read(second, {.first_position = 2}, 2), ElementsAre(7));
   EXPECT_THAT(read(second, {.first_position = 1}, 2), ElementsAre(4, 7));
@@ -80,10 +80,24 @@ TEST_F(StreamReaderTest, AShareIsEverySoManyth) {
 }
 
 TEST_F(StreamReaderTest, PositionsOfTwoStreamsDiffer) {
-  const StreamReader first(fetcher_, 0, 2, true);
-  const StreamReader second(fetcher_, 1, 2, true);
+  const StreamReader first(fetcher_, 0, 2, Shard::kSamples, 4);
+  const StreamReader second(fetcher_, 1, 2, Shard::kSamples, 4);
   EXPECT_EQ(first.position(3), 6u);
   EXPECT_EQ(second.position(3), 7u);
+}
+
+TEST_F(StreamReaderTest, TakesItsShareInRunsOfSamplesOrOfBatches) {
+  StreamReader samples(fetcher_, 1, 2, Shard::kSamples, 2);
+  EXPECT_THAT(read(samples, {.first_position = 0}, 2), ElementsAre(1, 3));
+  EXPECT_THAT(read(samples, {.first_position = 2}, 2), ElementsAre(5, 7));
+  EXPECT_EQ(samples.position(3), 7u);
+  StreamReader batches(fetcher_, 1, 2, Shard::kBatches, 2);
+  EXPECT_THAT(read(batches, {.first_position = 0}, 2), ElementsAre(2, 3));
+  EXPECT_THAT(read(batches, {.first_position = 2}, 2), ElementsAre(6, 7));
+  EXPECT_THAT(read(batches, {.first_position = 4}, 2), IsEmpty());
+  EXPECT_EQ(batches.position(3), 7u);
+  StreamReader replacement(fetcher_, 1, 2, Shard::kBatches, 2);
+  EXPECT_THAT(read(replacement, {.first_position = 2}, 2), ElementsAre(6, 7));
 }
 
 }  // namespace

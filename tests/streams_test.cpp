@@ -107,17 +107,42 @@ TEST(StreamsTest, EachWorkerDropsItsOwnShortBatch) {
 
 TEST(StreamsTest, ShardGivesEachSampleOnce) {
   for (const int64_t workers : {0, 1, 2, 3}) {
-    DataLoader loader(Counter{11}, {.batch_size = 2, .num_workers = workers, .shard = true});
+    DataLoader loader(Counter{11},
+                      {.batch_size = 2, .num_workers = workers, .shard = Shard::kSamples});
     EXPECT_THAT(epoch_of(loader), testing::UnorderedElementsAreArray(up_to(11))) << workers;
   }
-  DataLoader two(Counter{7}, {.batch_size = 2, .num_workers = 2, .shard = true});
+  DataLoader two(Counter{7}, {.batch_size = 2, .num_workers = 2, .shard = Shard::kSamples});
   EXPECT_THAT(batches_of(two),
               ElementsAre(Numbers{0, 2}, Numbers{1, 3}, Numbers{4, 6}, Numbers{5}));
 }
 
+TEST(StreamsTest, ShardsOfBatchesAreTheBatchesOfNoWorkers) {
+  for (const bool drop_last : {false, true}) {
+    const auto run = [&](int64_t count, int64_t workers, int64_t prefetch) {
+      DataLoaderOptions options{.batch_size = 3,
+                                .num_workers = workers,
+                                .drop_last = drop_last,
+                                .shard = Shard::kBatches};
+      if (workers > 0) options.prefetch_factor = prefetch;
+      DataLoader loader(Counter{count}, options);
+      auto batches = batches_of(loader);
+      EXPECT_EQ(batches_of(loader), batches);
+      EXPECT_EQ(batches.size(), loader.size());
+      return batches;
+    };
+    for (const int64_t count : {0, 1, 3, 17, 18, 19}) {
+      const auto alone = run(count, 0, 0);
+      EXPECT_EQ(run(count, 1, 1), alone) << count;
+      EXPECT_EQ(run(count, 2, 3), alone) << count;
+      EXPECT_EQ(run(count, 4, 1), alone) << count;
+    }
+  }
+}
+
 TEST(StreamsTest, InTheOrderOfCompletionEachStillComesOnce) {
-  DataLoader loader(Counter{50},
-                    {.batch_size = 3, .num_workers = 3, .in_order = false, .shard = true});
+  DataLoader loader(
+      Counter{50},
+      {.batch_size = 3, .num_workers = 3, .in_order = false, .shard = Shard::kSamples});
   EXPECT_THAT(epoch_of(loader), testing::UnorderedElementsAreArray(up_to(50)));
 }
 
@@ -136,7 +161,7 @@ TEST(StreamsTest, AnEndlessStreamMayBeLeft) {
 TEST(ChainDatasetTest, StreamsFollowEachOther) {
   for (const int64_t workers : {0, 2}) {
     DataLoader loader(ChainDataset(Counter{2}, Counter{0}, Counter{3}),
-                      {.batch_size = 2, .num_workers = workers, .shard = true});
+                      {.batch_size = 2, .num_workers = workers, .shard = Shard::kSamples});
     EXPECT_EQ(loader.size(), 3u);
     for (int epoch = 0; epoch < 2; ++epoch) {
       EXPECT_THAT(epoch_of(loader), testing::UnorderedElementsAre(0, 1, 0, 1, 2)) << workers;
@@ -160,8 +185,9 @@ TEST(StreamsTest, OptionsThatNeedIndicesAreRefused) {
   EXPECT_EQ(text({.sampler = std::make_shared<SequentialSampler>(3)}),
             "stoker: a sampler is given for a dataset that is a stream, whose samples have no "
             "indices");
-  EXPECT_EQ(text_of<std::invalid_argument>([] { DataLoader(Counting{3}, {.shard = true}); }),
-            "stoker: shard is true for a dataset with indices, which workers share anyway");
+  EXPECT_EQ(
+      text_of<std::invalid_argument>([] { DataLoader(Counting{3}, {.shard = Shard::kSamples}); }),
+      "stoker: shard is given for a dataset with indices, which workers share anyway");
 }
 
 TEST(StreamsTest, AnEpochThatIsLeftDoesNotTouchTheNext) {
@@ -193,7 +219,7 @@ TEST(StreamsTest, RandomnessDependsOnTheSeedAndIsAlikeInAllWorkersStreams) {
                                  .num_workers = workers,
                                  .seed = 5,
                                  .persistent_workers = persistent,
-                                 .shard = true});
+                                 .shard = Shard::kSamples});
     Numbers all = epoch_of(loader);
     for (const int64_t number : epoch_of(loader)) all.push_back(number);
     return all;
@@ -207,6 +233,19 @@ TEST(StreamsTest, RandomnessDependsOnTheSeedAndIsAlikeInAllWorkersStreams) {
     std::sort(half->begin() + 12, half->end());
   }
   EXPECT_EQ(alone, three);
+}
+
+TEST(StreamsTest, ShardsOfBatchesHaveTheRandomnessOfNoWorkers) {
+  const auto run = [](int64_t workers) {
+    DataLoader loader(
+        Random{}, {.batch_size = 5, .num_workers = workers, .seed = 5, .shard = Shard::kBatches});
+    auto all = batches_of(loader);
+    for (const Numbers& batch : batches_of(loader)) all.push_back(batch);
+    return all;
+  };
+  const auto alone = run(0);
+  EXPECT_EQ(run(1), alone);
+  EXPECT_EQ(run(3), alone);
 }
 
 TEST(StreamsTest, AnExceptionNamesWorkerAndPlace) {
@@ -303,9 +342,13 @@ struct Stateful {
 };
 
 TEST(ResumedStreamsTest, GoOnWhereTheyWere) {
-  for (const int64_t workers : {0, 1, 3}) {
+  for (const auto& [workers, shard] : {std::pair{0, Shard::kSamples},
+                                       {1, Shard::kSamples},
+                                       {3, Shard::kSamples},
+                                       {0, Shard::kBatches},
+                                       {3, Shard::kBatches}}) {
     const DataLoaderOptions options{
-        .batch_size = 2, .num_workers = workers, .seed = 3, .shard = true};
+        .batch_size = 2, .num_workers = workers, .seed = 3, .shard = shard};
     DataLoader undisturbed(Random{}, options);
     const auto first = batches_of(undisturbed);
     const auto second = batches_of(undisturbed);
@@ -329,7 +372,8 @@ TEST(ResumedStreamsTest, GoOnWhereTheyWere) {
 
 TEST(ResumedStreamsTest, AStreamThatTellsWhereItIsSkipsNothing) {
   for (const int64_t workers : {0, 2}) {
-    const DataLoaderOptions options{.batch_size = 2, .num_workers = workers, .shard = true};
+    const DataLoaderOptions options{
+        .batch_size = 2, .num_workers = workers, .shard = Shard::kSamples};
     DataLoader loader(Stateful{9}, options);
     auto batch = loader.begin();
     ++batch;
@@ -342,6 +386,17 @@ TEST(ResumedStreamsTest, AStreamThatTellsWhereItIsSkipsNothing) {
       EXPECT_THAT(rest, ElementsAre(1004, 1006, 1005, 1007, 1008));
     }
   }
+}
+
+TEST(ResumedStreamsTest, SoDoesOneWhoseBatchesAreShared) {
+  const DataLoaderOptions options{.batch_size = 2, .num_workers = 2, .shard = Shard::kBatches};
+  DataLoader loader(Stateful{9}, options);
+  auto batch = loader.begin();
+  ++batch;
+  ++batch;
+  DataLoader other(Stateful{9}, options);
+  other.load_state_dict(loader.state_dict());
+  EXPECT_THAT(batches_of(other), ElementsAre(Numbers{1006, 1007}, Numbers{1008}));
 }
 
 TEST(ResumedStreamsTest, AStateOfAnotherNumberOfWorkersIsRefused) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <stoker/datasets/subset.h>
 #include <stoker/datasets/tensor.h>
 
+#include <cstddef>
 #include <stdexcept>
 #include <type_traits>
 #include <vector>
@@ -110,6 +112,57 @@ TEST(TensorDatasetTest, BatchesOfALoaderAreRowsOfItsTensors) {
       rows += label.size(0);
     }
     EXPECT_EQ(rows, 50);
+  }
+}
+
+// Those rows are copied at once; the others one by one, with the same result.
+TEST(TensorDatasetTest, GathersRowsThatAreRunsOfBytes) {
+  const Tensor base = at::randn({6, 4, 5});
+  const Tensor complex = at::complex(base, base + 1);
+  const std::vector<size_t> indices = {5, 0, 0, 3};
+  const auto gathers = [&](const Tensor& tensor) {
+    const Tensor rows = at::empty({4, 4, 5}, tensor.options());
+    std::byte* const columns[] = {static_cast<std::byte*>(rows.mutable_data_ptr())};
+    if (!TensorDataset(tensor).gather(indices, columns)) return false;
+    EXPECT_TRUE(rows.equal(tensor.index_select(0, at::tensor({5, 0, 0, 3}, at::kLong))));
+    return true;
+  };
+  EXPECT_TRUE(gathers(base));
+  EXPECT_TRUE(gathers(base.to(at::kHalf)));
+  EXPECT_TRUE(gathers(complex));
+  EXPECT_TRUE(gathers(base[1].expand({6, 4, 5})));
+  EXPECT_TRUE(gathers(at::randn({12, 4, 5}).slice(0, 0, 12, 2)));
+  EXPECT_FALSE(gathers(base.transpose(1, 2).contiguous().transpose(1, 2)));
+  EXPECT_FALSE(gathers(complex.conj()));
+  EXPECT_FALSE(gathers(at::imag(complex)));
+
+  const std::vector<size_t> beyond = {1, 6};
+  const Tensor rows = at::empty({2, 4, 5});
+  std::byte* const columns[] = {static_cast<std::byte*>(rows.mutable_data_ptr())};
+  EXPECT_EQ(text_of<std::out_of_range>([&] { TensorDataset(base).gather(beyond, columns); }),
+            "stoker: a TensorDataset of 6 samples was asked for sample 6");
+}
+
+TEST(TensorDatasetTest, BatchesAreTheSameHoweverTheRowsLie) {
+  const Tensor labels = at::arange(50);
+  const Tensor images = at::randn({50, 3, 4});
+  const Tensor strided = images.transpose(1, 2).contiguous().transpose(1, 2);
+  const Numbers odd = {1, 3, 5, 7, 49, 11, 13};
+  for (const Tensor& tensor : {images, strided, at::imag(at::complex(images, images).conj())}) {
+    for (const int64_t workers : {0, 2}) {
+      const DataLoaderOptions options{.batch_size = 4, .num_workers = workers};
+      DataLoader whole(TensorDataset(tensor, labels), options);
+      for (auto& [image, label] : whole) {
+        EXPECT_TRUE(image.equal(tensor.index_select(0, label)));
+      }
+      DataLoader part(Subset(TensorDataset(tensor, labels), odd), options);
+      Numbers seen;
+      for (auto& [image, label] : part) {
+        EXPECT_TRUE(image.equal(tensor.index_select(0, label)));
+        for (const int64_t number : numbers(label)) seen.push_back(number);
+      }
+      EXPECT_EQ(seen, odd);
+    }
   }
 }
 

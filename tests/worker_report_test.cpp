@@ -194,6 +194,8 @@ TEST_F(ReportTest, ADeathTellsWhyTheWorkerWasNotReplaced) {
   expect_end("; it was not replaced, since the same sample had ended a worker before");
   worker_.final = Final::kBatchKilledTwice;
   expect_end("; it was not replaced, since the same batch had ended a worker before");
+  worker_.final = Final::kCondemned;
+  expect_end("; the same sample had ended a worker before");
 }
 
 TEST_F(ReportTest, AWorkerThatCouldNotBeForked) {

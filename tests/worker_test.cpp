@@ -46,6 +46,36 @@ TEST(WorkerTest, GetLearnsItsWorker) {
   }
 }
 
+// Each process's own copy of the dataset, set up as worker_init_fn does it in Python.
+struct Adjustable {
+  int64_t offset = 0;
+  int64_t get(size_t index) const {
+    EXPECT_EQ(&worker_info().value().dataset<Adjustable>(), this);
+    return offset + static_cast<int64_t>(index);
+  }
+  size_t size() const { return 4; }
+};
+
+TEST(WorkerTest, InfoLeadsToTheDataset) {
+  const auto init = [](int64_t id) {
+    worker_info().value().dataset<Adjustable>().offset = 10 + id;
+  };
+  DataLoader loader(Adjustable{}, {.num_workers = 1, .worker_init_fn = init});
+  EXPECT_EQ(epoch_of(loader), (Numbers{10, 11, 12, 13}));
+  DataLoader here(Adjustable{}, {});
+  EXPECT_EQ(epoch_of(here), (Numbers{0, 1, 2, 3}));
+}
+
+TEST(WorkerTest, ADatasetOfAnotherTypeIsRefused) {
+  const auto ask = [](size_t) { return worker_info().value().dataset<Adjustable>().offset; };
+  DataLoader loader(Made{1, ask}, {});
+  EXPECT_THAT(text_of<std::logic_error>([&] { loader.begin(); }),
+              testing::StartsWith("stoker: the dataset is asked for as a stoker::(anonymous "
+                                  "namespace)::Adjustable, and is a stoker::Made<"));
+  EXPECT_EQ(text_of<std::logic_error>([] { WorkerInfo{}.dataset<int>(); }),
+            "stoker: the dataset is asked for as a int, and is not there");
+}
+
 // The seeds of two epochs.
 Numbers seeds(DataLoaderOptions options) {
   options.seed = 11;

@@ -20,6 +20,14 @@ enum class OnError : uint8_t {
   kSubstitute,  ///< another sample of its batch takes its place
 };
 
+/// Which samples of a stream (IterableDataset), that all workers see alike, each of them takes.
+enum class Shard : uint8_t {
+  kNone,     ///< all
+  kSamples,  ///< worker w the samples w, w + num_workers, ..; each worker's last batch may be short
+  kBatches,  ///< .. the batches: those are the same for any number of workers, and one at most, the
+             ///< last of all, is short
+};
+
 /// What a loader does. The names, their order and, unless said otherwise, their meaning are those
 /// of Python's `torch.utils.data.DataLoader`; designated initialisers must follow this order.
 /// The loader's constructor checks them all and throws `std::invalid_argument` that names the
@@ -80,23 +88,26 @@ struct DataLoaderOptions {
 
   // What Python's loader does not have.
 
-  /// Of a stream (IterableDataset): each worker takes every `num_workers`-th sample of it, so that
-  /// each sample comes once. Without it each worker yields what its stream yields, which must then
-  /// be a share, see `worker_info()`; or each sample comes once per worker, as in Python.
-  bool shard = false;
+  /// Of a stream: shares it among the workers, so that each sample comes once; what is the others'
+  /// is left out with the stream's `skip`, or fetched and dropped. With `kNone` each worker yields
+  /// what its stream yields, which must then be a share, see `worker_info()`; or each sample comes
+  /// once per worker, as in Python.
+  Shard shard = Shard::kNone;
 
-  /// For samples whose `get` (or `get_batch`, or a death that `max_restarts` cannot repair) fails.
-  /// Either way the same samples make the same batches, whatever the number of workers:
-  /// `kSubstitute` takes the next sample of the batch that does not fail; where none is left the
-  /// error is raised. `kSkip` takes the samples that would have come last, so that batches stay
-  /// full and each good sample comes once; the epoch is shorter. Not for streams; `kSkip` not with
-  /// a `batch_sampler`, `kSubstitute` not with a `batch_size` of 1. See `LoaderStats::bad_samples`.
+  /// For samples whose `get` (or `get_batch`) throws, and if `max_restarts` lets workers be
+  /// replaced, for those that ended two. Either way the same samples make the same batches,
+  /// whatever the number of workers: `kSubstitute` takes the next sample of the batch that does not
+  /// fail; where none is left the error is raised. `kSkip` takes the samples that would have come
+  /// last, so that batches stay full and each good sample comes once; the epoch is shorter. Not for
+  /// streams; `kSkip` not with a `batch_sampler`, `kSubstitute` not with a `batch_size` of 1. See
+  /// `LoaderStats::bad_samples`.
   OnError on_error = OnError::kRaise;
 
   /// How many workers may be replaced in one epoch. One that dies (killed, crashed, out of memory,
   /// over `sample_timeout`) is then forked anew, and its sample is fetched again: the bytes of the
-  /// epoch stay the same. A sample that ends two workers is told as a WorkerError, as is any death
-  /// once none is left; 0 tells each. `worker_init_fn` runs in replacements too. Needs workers.
+  /// epoch stay the same. A sample that ends two workers is told as a WorkerError, unless
+  /// `on_error` handles it, as is any death once none is left; 0 tells each. `worker_init_fn` runs
+  /// in replacements too. Needs workers.
   int64_t max_restarts = 0;
 
   /// Longest time for one sample (with `get_batch`, for a batch), in seconds; 0 is no limit. A

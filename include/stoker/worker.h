@@ -5,8 +5,22 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <typeinfo>
 
 namespace stoker {
+
+namespace detail {
+
+// A dataset, whatever its type.
+struct AnyDataset {
+  void* address = nullptr;
+  const std::type_info* type = nullptr;
+
+  // Throws std::logic_error, which names both types, if it is not of this one.
+  void* as(const std::type_info& wanted) const;
+};
+
+}  // namespace detail
 
 /// What code inside a dataset's `get` may ask about the place it runs in.
 /// Compare `torch.utils.data.get_worker_info`.
@@ -17,6 +31,14 @@ struct WorkerInfo {
   /// alone. Seed a generator of your own (a `std::mt19937`, say) with it in each `get`, so that
   /// augmentation does not depend on which worker fetched what before.
   uint64_t seed = 0;
+
+  /// This process's copy of the dataset, as Python's `dataset`: for a `worker_init_fn` that sets it
+  /// up. Throws `std::logic_error` if the loader's dataset is of another type than this.
+  template <class Dataset>
+  Dataset& dataset() const {
+    return *static_cast<Dataset*>(any_dataset.as(typeid(Dataset)));
+  }
+  detail::AnyDataset any_dataset = {};  ///< what `dataset` looks at
 };
 
 /// The caller's WorkerInfo while a loader runs `get`, `get_batch`, `open_in_worker` or

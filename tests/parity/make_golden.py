@@ -17,10 +17,12 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     DistributedSampler,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
+    get_worker_info,
     random_split,
 )
 
@@ -252,7 +254,40 @@ def batches():
         yield {"kind": kind, "batches": loaded[0]}
 
 
+class Stream(IterableDataset):
+    """Worker w's samples are 100 w, 100 w + 1, ..: as many as `lengths[w]` says."""
+
+    def __init__(self, lengths):
+        self.lengths = lengths
+
+    def __iter__(self):
+        info = get_worker_info()
+        worker = 0 if info is None else info.id
+        return iter(range(100 * worker, 100 * worker + self.lengths[worker]))
+
+
+def streams():
+    for lengths in ([0], [7], [5, 5], [9, 0], [0, 9], [1, 6, 3], [4, 2, 8, 1]):
+        for batch_size, drop_last in ((None, False), (1, False), (2, False), (3, False), (3, True)):
+            for num_workers in (0, 1) if len(lengths) == 1 else (len(lengths),):
+                loader = DataLoader(
+                    Stream(lengths),
+                    batch_size=batch_size,
+                    num_workers=num_workers,
+                    drop_last=drop_last,
+                )
+                batches = [torch.as_tensor(batch).reshape(-1).tolist() for batch in loader]
+                assert batches == [torch.as_tensor(b).reshape(-1).tolist() for b in loader]
+                yield {
+                    "lengths": lengths,
+                    "batch_size": batch_size,
+                    "num_workers": num_workers,
+                    "drop_last": drop_last,
+                    "batches": batches,
+                }
+
+
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", message="This DataLoader will create")
-    for make in (samplers, distributed, batch_samplers, splits, loaders, batches):
+    for make in (samplers, distributed, batch_samplers, splits, loaders, batches, streams):
         write(make.__name__, list(make()))

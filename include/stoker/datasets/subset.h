@@ -45,12 +45,15 @@ class Subset {
   decltype(auto) get(size_t index) const { return dataset_->get(mapped(index)); }
   std::vector<SampleOf<Dataset>> get_batch(std::span<const size_t> indices) const requires
       BatchedDataset<Dataset> {
-    std::vector<size_t> all;
-    all.reserve(indices.size());
-    for (const size_t index : indices) all.push_back(mapped(index));
-    return detail::fetch_all(*dataset_, all);
+    return detail::fetch_all(*dataset_, mapped(indices));
   }
   size_t size() const { return indices_.size(); }
+
+  /// For the loader; see TensorDataset.
+  bool gather(std::span<const size_t> indices, std::span<std::byte* const> columns)
+      const requires detail::GatheringDataset<Dataset> {
+    return dataset_->gather(mapped(indices), columns);
+  }
 
   /// For the loader, which tells them of epochs and workers.
   template <class Tell>
@@ -65,6 +68,12 @@ class Subset {
   size_t mapped(size_t index) const {
     if (index >= indices_.size()) detail::refuse_index("Subset", index, indices_.size());
     return static_cast<size_t>(indices_[index]);
+  }
+  std::vector<size_t> mapped(std::span<const size_t> indices) const {
+    std::vector<size_t> all;
+    all.reserve(indices.size());
+    for (const size_t index : indices) all.push_back(mapped(index));
+    return all;
   }
 
   std::shared_ptr<Dataset> dataset_;

@@ -26,10 +26,15 @@ class TensorRows {
   size_t size() const { return static_cast<size_t>(tensor_.size(0)); }
   // A view. Throws std::out_of_range.
   at::Tensor row(size_t index) const;
+  // Whether the values of a row are a run of bytes.
+  bool has_dense_rows() const { return dense_; }
+  // Copies such rows to `column`, one behind another. Throws std::out_of_range.
+  void gather(std::span<const size_t> indices, std::byte* column) const;
 
  private:
   at::Tensor tensor_;
-  bool plain_ = false;  // dense, and of no special kind
+  bool plain_ = false;  // strided, and of no special kind
+  bool dense_ = false;
 };
 
 // Throws std::invalid_argument unless all have the same number of rows.
@@ -68,6 +73,17 @@ class TensorDataset {
     return samples;
   }
   size_t size() const { return tensors_[0].size(); }
+
+  /// For the loader: copies tensor i of all these samples to `columns[i]`, one behind another, so
+  /// that no sample is made only to be copied. False if it cannot: where rows are strided. Throws
+  /// `std::out_of_range`.
+  bool gather(std::span<const size_t> indices, std::span<std::byte* const> columns) const {
+    for (const auto& tensor : tensors_) {
+      if (!tensor.has_dense_rows()) return false;
+    }
+    for (size_t i = 0; i < Count; ++i) tensors_[i].gather(indices, columns[i]);
+    return true;
+  }
 
   const at::Tensor& tensor(size_t i) const { return tensors_.at(i).tensor(); }
 

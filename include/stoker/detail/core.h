@@ -38,6 +38,9 @@ class Fetcher {
   /// Whether samples come from a stream instead, and have no indices.
   virtual bool is_stream() const { return false; }
 
+  /// The dataset itself.
+  virtual AnyDataset any_dataset() = 0;
+
   /// Worker: the epoch that the next samples are of, from 0.
   virtual void set_epoch(int64_t epoch) = 0;
 
@@ -49,6 +52,12 @@ class Fetcher {
   virtual size_t fetch(std::span<const size_t> indices) = 0;
   /// Worker: sample i of those that `fetch` fetched.
   virtual const FlatSample& fetched(size_t i) = 0;
+
+  /// Worker: writes the samples of these indices, all tensors of one shape, leaf by leaf, each
+  /// sample's behind another's; false if it cannot.
+  virtual bool gather_rows(std::span<const size_t>, std::span<std::byte* const>) { return false; }
+  /// .. whether there is a chance that it can.
+  virtual bool gathers_rows() const { return false; }
 
   /// Worker: begins the stream anew; from a state that `stream_state` told, if it is not empty.
   virtual void open_stream(const std::string& state) = 0;

@@ -11,6 +11,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@ class DatasetFetcher : public Fetcher {
       : dataset_(std::move(dataset)), collate_(std::move(collate)) {}
 
   Dataset& dataset() { return dataset_; }
+  AnyDataset any_dataset() override { return {&dataset_, &typeid(Dataset)}; }
 
   std::optional<size_t> size() override {
     if constexpr (requires { static_cast<size_t>(dataset_.size()); }) {
@@ -137,6 +139,12 @@ class MapFetcher final : public DatasetFetcher<Dataset, SampleOf<Dataset>, Colla
     return batch_.size();
   }
   const FlatSample& fetched(size_t i) override { return this->flatten(batch_.at(i)); }
+  bool gathers_rows() const override { return GatheringDataset<Dataset>; }
+  bool gather_rows([[maybe_unused]] std::span<const size_t> indices,
+                   [[maybe_unused]] std::span<std::byte* const> columns) override {
+    if constexpr (GatheringDataset<Dataset>) return this->dataset_.gather(indices, columns);
+    return false;
+  }
   void release() override {
     Base::release();
     single_.reset();

@@ -5,6 +5,7 @@
 
 #include <stoker/dataset.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -50,6 +51,14 @@ std::vector<SampleOf<D>> fetch_all(D& dataset, std::span<const size_t> indices) 
   }
   return samples;
 }
+
+// A dataset that copies tensors of many samples at once to where they are collated; see
+// TensorDataset::gather.
+template <class D>
+concept GatheringDataset = MapDataset<D> &&
+    requires(D& dataset, std::span<const size_t> indices, std::span<std::byte* const> columns) {
+  { dataset.gather(indices, columns) } -> std::same_as<bool>;
+};
 
 // What the loader tells a dataset, told to it, or to those that it is made of.
 template <class D>

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "replacements.h"
+
+#include "failure.h"
+#include "worker_report.h"
+
+namespace stoker::detail {
+
+bool Replacements::allow(WorkerRecord& worker) {
+  if (limits_.max_restarts == 0) return false;
+  if (const uint32_t epoch = control_.epochs().load(); epoch != epoch_) {
+    epoch_ = epoch;
+    restarts_ = 0;
+    killers_.clear();
+  }
+  Final final = Final::kNoRestarts;
+  if (has_ended_two(worker) && !condemn(worker)) {
+    const bool whole = limits_.whole_batches || worker.progress.row.load() == Progress::kNoRow;
+    final = whole ? Final::kBatchKilledTwice : Final::kKilledTwice;
+  } else if (restarts_ == limits_.max_restarts) {
+    final = Final::kRestartsSpent;
+  } else {
+    ++restarts_;
+    return true;
+  }
+  worker.final.store(final, std::memory_order_relaxed);
+  return false;
+}
+
+// Whether what it worked on had ended another worker before.
+bool Replacements::has_ended_two(const WorkerRecord& worker) {
+  const uint64_t claim = worker.claim.load(std::memory_order_acquire);
+  if (claim == WorkerRecord::kIdle) return false;
+  const uint32_t row = worker.progress.row.load(std::memory_order_relaxed);
+  // Killed after its last sample, that one is not to blame.
+  const auto [slot, hand] = batch_of(worker);
+  if (row != Progress::kNoRow && !slot.is_held_by(hand)) return false;
+  return !killers_.emplace(claim, row).second;
+}
+
+// What it was at is on_error's from now on. Of a batch that was fetched as a whole, the samples are
+// first fetched one by one, to see which of them it is. False if nothing can be done.
+bool Replacements::condemn(WorkerRecord& worker) {
+  const uint32_t row = worker.progress.row.load(std::memory_order_relaxed);
+  const auto [slot, hand] = batch_of(worker);
+  if (!limits_.condemns || row >= slot.num_samples()) return false;
+  killers_.erase({worker.claim.load(std::memory_order_relaxed), row});
+  if (limits_.whole_batches && slot.header().one_by_one.exchange(1) == 0) return true;
+  worker.final.store(Final::kCondemned, std::memory_order_relaxed);
+  const size_t index = slot.indices()[row];
+  tell_bad(slot, store_failure(slot, {.worker_id = worker.id,
+                                      .pid = worker.pid.load(),
+                                      .index = index,
+                                      .type_name = "",
+                                      .text = report_death(worker.id, worker, index).what()}));
+  slot.condemn(row, hand.generation);
+  return true;
+}
+
+std::pair<Slot, Hand> Replacements::batch_of(const WorkerRecord& worker) {
+  const uint64_t claim = worker.claim.load(std::memory_order_acquire);
+  return {control_.slot(static_cast<uint32_t>(claim >> 32)),
+          Slot::worker(static_cast<uint32_t>(claim), worker.id)};
+}
+
+}  // namespace stoker::detail
