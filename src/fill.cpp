@@ -97,7 +97,10 @@ uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& p
 bool Filler::run(Slot slot, Progress& progress) {
   for (OwnRow& one : mine_) one.state = RowState::kSkipped;
   if (fetcher_.is_stream()) return fill_from_stream(slot, progress);
-  return fetcher_.whole_batches() ? fill_whole(slot, progress) : fill_one_by_one(slot, progress);
+  const bool ok =
+      fetcher_.whole_batches() ? fill_whole(slot, progress) : fill_one_by_one(slot, progress);
+  write_deferred(progress);
+  return ok;
 }
 
 void Filler::own(Slot slot, Hand me, RowRange rows) {
@@ -135,7 +138,7 @@ RowState Filler::fill_row(Slot slot, uint32_t row, Progress& progress) {
     return on_error_ == OnError::kSkip ? RowState::kBad : RowState::kFailed;
   }
   try {
-    return store(slot, row, *sample);
+    return store(slot, row, *sample, progress);
   } catch (...) {
     return fail(slot, row, slot.indices()[row]);
   }
@@ -202,7 +205,7 @@ bool Filler::fill_whole(Slot slot, Progress& progress) {
     }
     fetched = true;
     for (; stored < mine_.size(); ++stored) {
-      mine_[stored].state = store(slot, mine_[stored].row, fetcher_.fetched(stored));
+      mine_[stored].state = store(slot, mine_[stored].row, fetcher_.fetched(stored), progress);
     }
   } catch (...) {
     if (!fetched && on_error_ != OnError::kRaise) return fill_one_by_one(slot, progress);
@@ -242,7 +245,8 @@ bool Filler::fill_from_stream(Slot slot, Progress& progress) {
       prepare(slot, stream_.position(header.first_position + one.row));
       const FlatSample* const sample = stream_.next();
       if (sample == nullptr) break;
-      one.state = store(slot, one.row, *sample);
+      one.state = store(slot, one.row, *sample, progress);
+      write_deferred(progress);
       ++header.fetched;
     }
     header.stream_state = slot.put_text(stream_.state());
@@ -307,15 +311,32 @@ uint64_t Filler::keep_error(Slot slot, std::optional<size_t> index,
   return store_failure(slot, failure);
 }
 
-RowState Filler::store(Slot slot, uint32_t row, const FlatSample& sample) {
+RowState Filler::store(Slot slot, uint32_t row, const FlatSample& sample, Progress& progress) {
+  write_deferred(progress);
   RowWriter* writer = this->writer(slot, sample);
   if (writer == nullptr || !writer->matches(sample)) {
     return spill(slot, row, sample);
+  }
+  // Its tensors may lie anywhere in memory. While they are fetched from there, so is the next
+  // sample.
+  if (writer->prefetch(sample, row)) {
+    deferred_ = &sample;
+    deferred_row_ = row;
+    return RowState::kInRows;
   }
   if (!writer->write(sample, row)) {
     throw std::length_error("stoker: " + describe_too_large(slot, slot.header().open_used));
   }
   return RowState::kInRows;
+}
+
+// Should its memory be gone (of a file that was cut short), it is to blame, and not the next one.
+void Filler::write_deferred(Progress& progress) {
+  if (deferred_ == nullptr) return;
+  const uint32_t current = progress.row.load(std::memory_order_relaxed);
+  progress.row.store(deferred_row_, std::memory_order_relaxed);
+  writer_->write(*std::exchange(deferred_, nullptr), deferred_row_);
+  progress.row.store(current, std::memory_order_relaxed);
 }
 
 // Nothing while no layout is fixed.

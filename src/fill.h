@@ -83,7 +83,8 @@ class Filler {
   bool run(Slot slot, Progress& progress);
   void begin(uint32_t row, Progress& progress) const;
   void prepare(Slot slot, uint64_t position);
-  RowState store(Slot slot, uint32_t row, const FlatSample& sample);
+  RowState store(Slot slot, uint32_t row, const FlatSample& sample, Progress& progress);
+  void write_deferred(Progress& progress);
   RowState fail(Slot slot, uint32_t row, std::optional<size_t> index);
   uint64_t keep_error(Slot slot, std::optional<size_t> index, const std::exception_ptr& error);
   RowWriter* writer(Slot slot, const FlatSample& sample);
@@ -98,6 +99,9 @@ class Filler {
   StreamReader stream_;
   std::optional<int64_t> epoch_;     // that the dataset was told
   std::optional<RowWriter> writer_;  // of the batch being filled, once its layout is fixed
+  // A sample that is still to be written to its row: its bytes are on their way to the cache.
+  const FlatSample* deferred_ = nullptr;
+  uint32_t deferred_row_ = 0;
   std::exception_ptr error_;
   uint64_t failure_ = 0;  // where it is told what the dataset threw last
   std::vector<OwnRow> mine_;

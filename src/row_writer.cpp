@@ -14,6 +14,9 @@ using Kind = FlatSample::Kind;
 
 namespace {
 
+constexpr uint64_t kCacheLine = 64;
+constexpr uint64_t kTinyBytes = 8 * kCacheLine;
+
 // Rows of which a batch fills most of a cache shared by all cores.
 bool is_large(uint64_t row_bytes, uint64_t n) {
   return row_bytes >= (128 << 10) && row_bytes * n >= (8 << 20);
@@ -36,6 +39,7 @@ RowWriter::RowWriter(const RowLayout& layout, Slot slot, std::byte* rows, uint64
     columns_.push_back({leaf.kind, leaf.dtype, leaf.row_bytes, layout.sizes(leaf), rows,
                         is_large(leaf.row_bytes, n), std::nullopt});
     rows += align64(leaf.row_bytes * n);
+    is_tiny_ = is_tiny_ && leaf.row_bytes <= kTinyBytes && leaf.kind != Kind::kString;
   }
 }
 
@@ -85,6 +89,22 @@ std::optional<c10::SmallVector<std::byte*, 4>> RowWriter::columns_from(uint64_t 
     columns.push_back(column.begin + row * column.row_bytes);
   }
   return columns;
+}
+
+bool RowWriter::prefetch(const FlatSample& sample, uint64_t row) const {
+  if (!is_tiny_) return false;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const FlatSample::Leaf& leaf = sample.leaves()[i];
+    if (leaf.kind != Kind::kTensor) continue;
+    const Column& column = columns_[i];
+    const auto* from = static_cast<const std::byte*>(leaf.tensor->const_data_ptr());
+    const std::byte* to = column.begin + row * column.row_bytes;
+    for (uint64_t offset = 0; offset < column.row_bytes; offset += kCacheLine) {
+      __builtin_prefetch(from + offset, 0);
+      __builtin_prefetch(to + offset, 1);
+    }
+  }
+  return true;
 }
 
 void RowWriter::write(const at::Tensor& tensor, const Column& column, std::byte* row) {

@@ -28,6 +28,10 @@ class RowWriter {
   bool matches(const FlatSample& sample);
   // Writes a sample that matches. False if the slot's open end is full.
   bool write(const FlatSample& sample, uint64_t row) const;
+  // Asks the caches for the bytes of a sample that matches, and of its row, where the samples are
+  // so small that waiting for those takes most of the time of a write, which cannot fail then.
+  // False for other samples.
+  bool prefetch(const FlatSample& sample, uint64_t row) const;
 
   // Where the leaves of samples from this row on go, for who writes many at once; nothing if large
   // ones had better be written by `write`.
@@ -53,6 +57,7 @@ class RowWriter {
   RowLayout layout_;
   Slot slot_;
   c10::SmallVector<Column, 4> columns_;
+  bool is_tiny_ = true;
 };
 
 }  // namespace stoker::detail

@@ -270,5 +270,45 @@ TEST(FillTest, StringsThatHaveNoRoomSaySo) {
   EXPECT_EQ(failure_of(slot).index, 4u);
 }
 
+// A tiny sample is written while the next one is fetched, whatever becomes of that.
+TEST(FillTest, ASampleThatFailsDoesNotTouchTheOneBefore) {
+  const auto make = [](size_t i) {
+    const at::Tensor sample = at::full({16}, static_cast<double>(i), at::kFloat);
+    if (i % 3 == 0) throw std::runtime_error("broken");
+    return sample;
+  };
+  for (const OnError on_error : {OnError::kRaise, OnError::kSkip, OnError::kSubstitute}) {
+    auto fetcher = fetcher_of(make);
+    Filler filler(fetcher, 0, 1, {.on_error = on_error});
+    HeapSlot memory;
+    const Slot slot = memory.publish({1, 2, 3, 6, 9, 4, 5, 12});
+    Progress progress;
+    slot.finish(filler.hand(slot, 0), filler.fill(slot, 0, {0, 8}, progress));
+    slot.header().result_layout = slot.fixed_layout().value();
+    slot.header().result_rows = slot.rows_begin();
+    const auto values = column<float>(slot, 0);
+    const auto value = [&](size_t row) { return values[row * 16 + 15]; };
+    EXPECT_EQ(value(0), 1);
+    EXPECT_EQ(value(1), 2);
+    if (on_error == OnError::kRaise) continue;
+    EXPECT_EQ(value(5), 4);
+    EXPECT_EQ(value(6), 5);
+    if (on_error == OnError::kSkip) continue;
+    EXPECT_EQ(value(2), 4);
+    EXPECT_EQ(value(7), 1);
+  }
+}
+
+TEST(FillTest, SamplesOfOtherShapesInBetweenAreKept) {
+  auto fetcher = fetcher_of(
+      [](size_t i) { return at::full({i % 2 == 0 ? 2 : 3}, static_cast<double>(i), at::kFloat); });
+  HeapSlot memory;
+  const Slot slot = memory.publish({2, 4, 1, 6, 8, 3, 10});
+  EXPECT_EQ(fill_and_collate(slot, fetcher), SlotStatus::kFailed);
+  EXPECT_THAT(failure_of(slot).text, HasSubstr("samples 2 and 1: Float [2] and Float [3]"));
+  for (const size_t row : {0, 1, 3, 4, 6}) EXPECT_EQ(state(slot, row), RowState::kInRows);
+  for (const size_t row : {2, 5}) EXPECT_EQ(state(slot, row), RowState::kSpilled);
+}
+
 }  // namespace
 }  // namespace stoker::detail

@@ -164,5 +164,20 @@ TEST(RowWriterTest, StringsGoToTheOpenEndUntilItIsFull) {
   EXPECT_FALSE(writer.write(flat(text), 1));
 }
 
+TEST(RowWriterTest, OnlyTinySamplesAreAwaited) {
+  const auto awaits = [](const auto& sample) {
+    const auto bytes = encoded(sample);
+    HeapSlot memory;
+    const Slot slot = memory.publish({0, 1});
+    RowWriter writer(RowLayout(bytes.data()), slot, slot.at(slot.rows_begin()), 2);
+    EXPECT_TRUE(writer.matches(flat(sample)));
+    return writer.prefetch(flat(sample), 1);
+  };
+  EXPECT_TRUE(awaits(at::zeros({16})));
+  EXPECT_TRUE(awaits(std::tuple(at::zeros({3, 0}), int64_t{1})));
+  EXPECT_FALSE(awaits(at::zeros({3, 224, 224})));
+  EXPECT_FALSE(awaits(std::tuple(at::zeros({16}), std::string("not enough room is an error"))));
+}
+
 }  // namespace
 }  // namespace stoker::detail

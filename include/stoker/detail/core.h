@@ -25,8 +25,8 @@ enum class BatchForm : uint8_t {
   kCollated,  ///< what a function of the user's returns
 };
 
-/// A dataset, seen from the compiled core. What it hands out points into samples that it keeps
-/// until `release`.
+/// A dataset, seen from the compiled core. A sample that it hands out points into memory that stays
+/// as it is until the next but one was handed out, or until `release`.
 class Fetcher {
  public:
   virtual ~Fetcher() = default;

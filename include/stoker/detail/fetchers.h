@@ -6,6 +6,7 @@
 #include <stoker/detail/core.h>
 #include <stoker/detail/members.h>
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -90,10 +91,10 @@ class DatasetFetcher : public Fetcher {
  protected:
   const FlatSample& flatten(const Sample& sample) {
     last_ = &sample;
-    flat_.clear();
-    Codec<Sample>::flatten(sample, flat_);
-    return flat_;
+    return flatten_by<Codec<Sample>>(sample);
   }
+  // Where the next one goes, of two places: the one before is still looked at.
+  size_t next_place() const { return 1 - place_; }
 
   Dataset dataset_;
 
@@ -106,15 +107,22 @@ class DatasetFetcher : public Fetcher {
   }
   const FlatSample& flatten_as(const Batch& batch) {
     last_ = nullptr;
-    flat_.clear();
-    Codec<Batch>::flatten(batch, flat_);
-    return flat_;
+    return flatten_by<Codec<Batch>>(batch);
+  }
+  template <class CodecOf, class T>
+  const FlatSample& flatten_by(const T& value) {
+    FlatSample& flat = flat_[next_place()];
+    flat.clear();
+    CodecOf::flatten(value, flat);
+    place_ = next_place();
+    return flat;
   }
 
   Collate collate_;
   std::optional<Batch> collated_;
   const Sample* last_ = nullptr;  // null: the batch that was collated
-  FlatSample flat_;
+  std::array<FlatSample, 2> flat_;
+  size_t place_ = 0;
 };
 
 template <MapDataset Dataset, class Collate = DefaultCollate>
@@ -129,8 +137,9 @@ class MapFetcher final : public DatasetFetcher<Dataset, SampleOf<Dataset>, Colla
   bool whole_batches() const override { return BatchedDataset<Dataset>; }
 
   const FlatSample& get(size_t index) override {
-    single_.emplace(this->dataset_.get(index));
-    return this->flatten(*single_);
+    auto& single = single_[this->next_place()];
+    single.emplace(this->dataset_.get(index));
+    return this->flatten(*single);
   }
   size_t fetch([[maybe_unused]] std::span<const size_t> indices) override {
     if constexpr (BatchedDataset<Dataset>) {
@@ -147,12 +156,12 @@ class MapFetcher final : public DatasetFetcher<Dataset, SampleOf<Dataset>, Colla
   }
   void release() override {
     Base::release();
-    single_.reset();
+    for (auto& single : single_) single.reset();
     batch_.clear();
   }
 
  private:
-  std::optional<Sample> single_;
+  std::array<std::optional<Sample>, 2> single_;
   std::vector<Sample> batch_;
 };
 
