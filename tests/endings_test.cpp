@@ -70,6 +70,8 @@ struct Ending {
   std::function<void(pid_t, const Told&)> is_done;  // what is done to it
   std::string how;                                  // it ends
 };
+// Or else gtest prints its bytes, of which some are never written.
+void PrintTo(const Ending& ending, std::ostream* out) { *out << ending.name; }
 
 const auto wait_for_it = [] {
   for (;;) pause();

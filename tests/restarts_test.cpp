@@ -49,6 +49,7 @@ struct Deed {
   const char* name;
   void (*run)();
 };
+void PrintTo(const Deed& deed, std::ostream* out) { *out << deed.name; }
 
 class RestartsTest : public testing::TestWithParam<Deed> {
  protected:

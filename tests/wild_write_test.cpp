@@ -34,7 +34,11 @@ detail::Control& control_of_this_process() {
 }
 
 using Damage = std::function<void(detail::Slot)>;
-using NamedDamage = std::pair<const char*, Damage>;
+struct NamedDamage {
+  const char* name;
+  Damage run;
+};
+void PrintTo(const NamedDamage& damage, std::ostream* out) { *out << damage.name; }
 
 // Writes over the batches that are ready, as a wild pointer of the program's, or of the dataset's
 // in a worker, might.
@@ -53,7 +57,7 @@ TEST_P(WildWriteTest, ADamagedBatchEndsTheEpochAndNoLaterOne) {
     return control.worker(0).claim == detail::WorkerRecord::kIdle &&
            control.worker(1).claim == detail::WorkerRecord::kIdle;
   }));
-  for (uint32_t id = 0; id < 4; ++id) GetParam().second(control.slot(id));
+  for (uint32_t id = 0; id < 4; ++id) GetParam().run(control.slot(id));
   for (int again = 0; again < 2; ++again) {  // an error stays one
     EXPECT_THAT(text_of<std::runtime_error>([&] { ++it; }),
                 HasSubstr("of a batch in shared memory is damaged"));
@@ -92,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
                           reinterpret_cast<const char*>(result_layout(slot));
                       result_layout(slot)[length + 2] = std::byte{7};
                     }}),
-    [](const auto& place) { return place.param.first; });
+    [](const auto& place) { return place.param.name; });
 
 }  // namespace
 }  // namespace stoker
