@@ -19,23 +19,10 @@ namespace stoker::detail {
 
 namespace {
 
-bool fits(Slot slot, const RowLayout& layout) {
-  const auto bytes = layout.rows_bytes(slot.num_samples());
-  return bytes && *bytes <= slot.rows_capacity();
-}
-
 void require_all(size_t came, size_t wanted) {
   if (came == wanted) return;
   throw std::length_error("stoker: get_batch returned " + std::to_string(came) + " samples for " +
                           std::to_string(wanted) + " indices");
-}
-
-// The one of the batch before may have been damaged since.
-bool kept_layout_suits(Slot slot, const FlatSample& sample) {
-  if (!RowLayout::is_sound_at(slot, slot.kept_layout())) return false;
-  const RowLayout kept(slot.at(slot.kept_layout()));
-  return fits(slot, kept) &&
-         RowWriter(kept, slot, slot.at(slot.rows_begin()), slot.num_samples()).matches(sample);
 }
 
 bool is_cancelled(Slot slot) {
@@ -56,6 +43,7 @@ Filler::Filler(Fetcher& fetcher, std::optional<int64_t> worker_id, int64_t num_w
     : fetcher_(fetcher),
       worker_id_(worker_id),
       num_workers_(num_workers),
+      store_(fetcher),
       stream_(fetcher, static_cast<uint32_t>(worker_id.value_or(0)),
               static_cast<uint32_t>(std::max<int64_t>(num_workers, 1)), options.shard,
               options.batch_size),
@@ -81,9 +69,10 @@ uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& p
   const Hand me = hand(slot, generation);
   own(slot, me, rows);
   if (mine_.empty()) return 0;
-  writer_.reset();
+  store_.begin(slot);
   bool ok = run(slot, progress);
-  if (random_.surprised()) {
+  const bool overwrote = store_.overwrote();
+  if (random_.surprised() || overwrote) {
     error_ = nullptr;
     ok = run(slot, progress);
   }
@@ -99,7 +88,7 @@ bool Filler::run(Slot slot, Progress& progress) {
   if (fetcher_.is_stream()) return fill_from_stream(slot, progress);
   const bool ok =
       fetcher_.whole_batches() ? fill_whole(slot, progress) : fill_one_by_one(slot, progress);
-  write_deferred(progress);
+  store_.finish(progress);
   return ok;
 }
 
@@ -138,7 +127,7 @@ RowState Filler::fill_row(Slot slot, uint32_t row, Progress& progress) {
     return on_error_ == OnError::kSkip ? RowState::kBad : RowState::kFailed;
   }
   try {
-    return store(slot, row, *sample, progress);
+    return store_.store(row, *sample, progress);
   } catch (...) {
     return fail(slot, row, slot.indices()[row]);
   }
@@ -196,7 +185,9 @@ bool Filler::fill_whole(Slot slot, Progress& progress) {
   bool fetched = false;
   try {
     prepare(slot, slot.header().first_position + mine_.front().row);
-    const bool done = gather(slot, indices);
+    const uint32_t first = mine_.front().row;
+    const bool is_run = mine_.back().row - first + 1 == mine_.size();
+    const bool done = is_run && store_.gather(first, indices);
     if (!done) require_all(fetcher_.fetch(indices), indices.size());
     random_.after();
     if (done) {
@@ -205,7 +196,7 @@ bool Filler::fill_whole(Slot slot, Progress& progress) {
     }
     fetched = true;
     for (; stored < mine_.size(); ++stored) {
-      mine_[stored].state = store(slot, mine_[stored].row, fetcher_.fetched(stored), progress);
+      mine_[stored].state = store_.store(mine_[stored].row, fetcher_.fetched(stored), progress);
     }
   } catch (...) {
     if (!fetched && on_error_ != OnError::kRaise) return fill_one_by_one(slot, progress);
@@ -214,18 +205,6 @@ bool Filler::fill_whole(Slot slot, Progress& progress) {
     return false;
   }
   return true;
-}
-
-// Lets the dataset write all rows at once. The first sample says what they look like.
-bool Filler::gather(Slot slot, std::span<const size_t> indices) {
-  const uint32_t first = mine_.front().row;
-  const bool is_run = mine_.back().row - first + 1 == mine_.size();
-  if (!is_run || !fetcher_.gathers_rows()) return false;
-  const FlatSample& sample = fetcher_.get(indices.front());
-  RowWriter* const writer = this->writer(slot, sample);
-  if (writer == nullptr || !writer->matches(sample)) return false;
-  const auto columns = writer->columns_from(first);
-  return columns && fetcher_.gather_rows(indices, *columns);
 }
 
 // Only this worker has rows of the batch, and all of them. Those for which no sample came stay
@@ -245,8 +224,8 @@ bool Filler::fill_from_stream(Slot slot, Progress& progress) {
       prepare(slot, stream_.position(header.first_position + one.row));
       const FlatSample* const sample = stream_.next();
       if (sample == nullptr) break;
-      one.state = store(slot, one.row, *sample, progress);
-      write_deferred(progress);
+      one.state = store_.store(one.row, *sample, progress);
+      store_.finish(progress);
       ++header.fetched;
     }
     header.stream_state = slot.put_text(stream_.state());
@@ -309,90 +288,6 @@ uint64_t Filler::keep_error(Slot slot, std::optional<size_t> index,
   failure.pid = getpid();
   failure.index = index;
   return store_failure(slot, failure);
-}
-
-RowState Filler::store(Slot slot, uint32_t row, const FlatSample& sample, Progress& progress) {
-  write_deferred(progress);
-  RowWriter* writer = this->writer(slot, sample);
-  if (writer == nullptr || !writer->matches(sample)) {
-    return spill(slot, row, sample);
-  }
-  // Its tensors may lie anywhere in memory. While they are fetched from there, so is the next
-  // sample.
-  if (writer->prefetch(sample, row)) {
-    deferred_ = &sample;
-    deferred_row_ = row;
-    return RowState::kInRows;
-  }
-  if (!writer->write(sample, row)) {
-    throw std::length_error("stoker: " + describe_too_large(slot, slot.header().open_used));
-  }
-  return RowState::kInRows;
-}
-
-// Should its memory be gone (of a file that was cut short), it is to blame, and not the next one.
-void Filler::write_deferred(Progress& progress) {
-  if (deferred_ == nullptr) return;
-  const uint32_t current = progress.row.load(std::memory_order_relaxed);
-  progress.row.store(deferred_row_, std::memory_order_relaxed);
-  writer_->write(*std::exchange(deferred_, nullptr), deferred_row_);
-  progress.row.store(current, std::memory_order_relaxed);
-}
-
-// Nothing while no layout is fixed.
-RowWriter* Filler::writer(Slot slot, const FlatSample& sample) {
-  if (!writer_) {
-    auto layout = slot.fixed_layout();
-    if (!layout) layout = fix_layout(slot, sample);
-    if (!layout) return nullptr;
-    writer_.emplace(RowLayout(slot.at(*layout)), slot, slot.at(slot.rows_begin()),
-                    slot.num_samples());
-  }
-  return &*writer_;
-}
-
-// The first sample of a batch to be finished says what its rows look like. Returns the layout that
-// is fixed then, by this worker or another; nothing if none is.
-std::optional<uint64_t> Filler::fix_layout(Slot slot, const FlatSample& sample) {
-  auto& state = slot.header().layout_state;
-  LayoutState seen = state.load(std::memory_order_acquire);
-  if (seen == LayoutState::kTentative && kept_layout_suits(slot, sample)) {
-    state.compare_exchange_strong(seen, LayoutState::kFixedKept, std::memory_order_acq_rel);
-    return slot.fixed_layout();
-  }
-  if ((seen == LayoutState::kTentative || seen == LayoutState::kNone) &&
-      state.compare_exchange_strong(seen, LayoutState::kWriting, std::memory_order_acq_rel)) {
-    LayoutState written = LayoutState::kNone;  // should the encoding throw
-    try {
-      written = write_layout(slot, sample);
-    } catch (...) {
-      state.store(written, std::memory_order_release);
-      throw;
-    }
-    state.store(written, std::memory_order_release);
-  }
-  return slot.fixed_layout();
-}
-
-LayoutState Filler::write_layout(Slot slot, const FlatSample& sample) {
-  const std::vector<std::byte> bytes = RowLayout::encode(sample, fetcher_.leaf_paths());
-  if (bytes.size() > Slot::kLayoutBytes || !fits(slot, RowLayout(bytes.data()))) {
-    return LayoutState::kUnfit;
-  }
-  std::memcpy(slot.at(slot.new_layout()), bytes.data(), bytes.size());
-  return LayoutState::kFixedNew;
-}
-
-RowState Filler::spill(Slot slot, uint32_t row, const FlatSample& sample) {
-  const std::vector<std::byte> bytes = RowLayout::encode(sample, fetcher_.leaf_paths());
-  if (const auto record = store_record(slot, bytes, sample)) {
-    slot.records()[row] = *record;
-    return RowState::kSpilled;
-  }
-  const RowLayout layout(bytes.data());
-  const auto all = layout.rows_bytes(slot.num_samples());
-  const uint64_t open = slot.header().open_used;
-  throw std::length_error("stoker: " + describe_too_large(slot, all ? std::max(*all, open) : all));
 }
 
 }  // namespace stoker::detail

@@ -14,7 +14,7 @@
 
 #include "control.h"
 #include "randomness.h"
-#include "row_writer.h"
+#include "row_store.h"
 #include "slot.h"
 #include "stream_reader.h"
 
@@ -77,31 +77,21 @@ class Filler {
   const FlatSample* get(Slot slot, uint32_t row, uint32_t source);
   const FlatSample* get_another(Slot slot, uint32_t row, Progress& progress);
   bool fill_whole(Slot slot, Progress& progress);
-  bool gather(Slot slot, std::span<const size_t> indices);
   bool fill_from_stream(Slot slot, Progress& progress);
   void open_stream(Slot slot);
   bool run(Slot slot, Progress& progress);
   void begin(uint32_t row, Progress& progress) const;
   void prepare(Slot slot, uint64_t position);
-  RowState store(Slot slot, uint32_t row, const FlatSample& sample, Progress& progress);
-  void write_deferred(Progress& progress);
   RowState fail(Slot slot, uint32_t row, std::optional<size_t> index);
   uint64_t keep_error(Slot slot, std::optional<size_t> index, const std::exception_ptr& error);
-  RowWriter* writer(Slot slot, const FlatSample& sample);
-  std::optional<uint64_t> fix_layout(Slot slot, const FlatSample& sample);
-  LayoutState write_layout(Slot slot, const FlatSample& sample);
-  RowState spill(Slot slot, uint32_t row, const FlatSample& sample);
 
   Fetcher& fetcher_;
   std::optional<int64_t> worker_id_;
   int64_t num_workers_;
   SampleRandomness random_;
+  RowStore store_;
   StreamReader stream_;
-  std::optional<int64_t> epoch_;     // that the dataset was told
-  std::optional<RowWriter> writer_;  // of the batch being filled, once its layout is fixed
-  // A sample that is still to be written to its row: its bytes are on their way to the cache.
-  const FlatSample* deferred_ = nullptr;
-  uint32_t deferred_row_ = 0;
+  std::optional<int64_t> epoch_;  // that the dataset was told
   std::exception_ptr error_;
   uint64_t failure_ = 0;  // where it is told what the dataset threw last
   std::vector<OwnRow> mine_;

@@ -30,10 +30,12 @@ bool Replacements::allow(WorkerRecord& worker) {
 // Whether what it worked on had ended another worker before.
 bool Replacements::has_ended_two(const WorkerRecord& worker) {
   const uint64_t claim = worker.claim.load(std::memory_order_acquire);
-  if (claim == WorkerRecord::kIdle) return false;
+  // Its code may have written over the record.
+  if (claim == WorkerRecord::kIdle || claim >> 32 >= Control::kMaxSlots) return false;
   const uint32_t row = worker.progress.row.load(std::memory_order_relaxed);
-  // Killed after its last sample, that one is not to blame.
   const auto [slot, hand] = batch_of(worker);
+  if (slot.bytes() == 0) return false;
+  // Killed after its last sample, that one is not to blame.
   if (row != Progress::kNoRow && !slot.is_held_by(hand)) return false;
   return !killers_.emplace(claim, row).second;
 }

@@ -91,6 +91,18 @@ std::optional<c10::SmallVector<std::byte*, 4>> RowWriter::columns_from(uint64_t 
   return columns;
 }
 
+bool RowWriter::shares_memory(const FlatSample& a, const FlatSample& b) const {
+  if (a.leaves().size() != b.leaves().size()) return false;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const FlatSample::Leaf& mine = a.leaves()[i];
+    const FlatSample::Leaf& other = b.leaves()[i];
+    if (mine.kind != Kind::kTensor || other.kind != Kind::kTensor) continue;
+    if (columns_[i].row_bytes == 0 || !other.tensor->has_storage()) continue;
+    if (mine.tensor->const_data_ptr() == other.tensor->const_data_ptr()) return true;
+  }
+  return false;
+}
+
 bool RowWriter::prefetch(const FlatSample& sample, uint64_t row) const {
   if (!is_tiny_) return false;
   for (size_t i = 0; i < columns_.size(); ++i) {

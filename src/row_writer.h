@@ -32,6 +32,8 @@ class RowWriter {
   // so small that waiting for those takes most of the time of a write, which cannot fail then.
   // False for other samples.
   bool prefetch(const FlatSample& sample, uint64_t row) const;
+  // Whether a tensor of one sample lies where the other's does; both match.
+  bool shares_memory(const FlatSample& a, const FlatSample& b) const;
 
   // Where the leaves of samples from this row on go, for who writes many at once; nothing if large
   // ones had better be written by `write`.

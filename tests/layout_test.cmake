@@ -10,13 +10,13 @@ set(tier0 bad_samples checked_size control engine_draws failure finished_batch f
 set(tier1 accelerator available_memory copy_watch device_faults futex host_guard host_pin
   pinned_memory pread_file region worker_threads)
 set(tier2 arrivals batch_source checked_options collate datasets device_copy device_stage epoch_plan
-  fill hand_out pad_collate pinning publisher randomness replacements sampler samplers seed slot_pool
+  fetcher fill hand_out pad_collate pinning publisher randomness replacements row_store sampler samplers seed slot_pool
   stream_reader stream_source supervisor weighted_random_sampler worker worker_context worker_loop
   worker_report worker_watch)
 set(tier3 core)
 
 # What runs in workers, which must not touch a device: not even ask for one.
-set(in_workers collate control failure fill futex randomness row_layout row_writer slot stream_copy
+set(in_workers collate control failure fill futex randomness row_layout row_store row_writer slot stream_copy
   stream_reader record supervisor worker_context worker_loop worker_threads)
 
 function(tier_of name out)

@@ -85,6 +85,17 @@ TEST_F(ReplacementsTest, WhatIsDoneIsNotToBlame) {
   EXPECT_TRUE(allow(many, control_.worker(0)));
 }
 
+TEST_F(ReplacementsTest, ARecordThatWasWrittenOverTellsOfNoSample) {
+  Replacements many(control_, {.max_restarts = 9, .condemns = true});
+  for (const uint64_t claim : {uint64_t{77} << 32, ~uint64_t{1}, uint64_t{5}}) {
+    WorkerRecord& worker = dies_at(Progress::kNoRow - 1);
+    for (int i = 0; i < 2; ++i) {
+      worker.claim = claim;
+      EXPECT_TRUE(many.allow(worker));
+    }
+  }
+}
+
 TEST_F(ReplacementsTest, AnEndInCollationIsTheBatchs) {
   Replacements many(control_, {.max_restarts = 9, .condemns = true});
   EXPECT_TRUE(allow(many, dies_at(Progress::kNoRow)));

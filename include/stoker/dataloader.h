@@ -13,12 +13,8 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <span>
 #include <stdexcept>
-#include <string>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace stoker {
 

@@ -52,6 +52,10 @@ constexpr bool kInheritsGetBatch<D> = kIsTorchBase<typename ClassOf<decltype(&D:
 /// Any type with `get(size_t)`, which returns a sample, and `size()`. Compare Python's map-style
 /// `Dataset`. It may be move-only. `get` runs in the workers, each of which has its own copy of the
 /// dataset as it was at the fork; what `get` changes in it stays there.
+///
+/// A sample's tensors may share the dataset's memory; they may be read as late as when the next
+/// `get` has returned. A `get` that makes each sample in the same memory is noticed, and read at
+/// once (Python's loader and torch::data would give wrong batches).
 template <class D>
 concept MapDataset = detail::HasSize<D> && requires(D& dataset, size_t index) {
   { dataset.get(index) } -> SampleType;

@@ -20,12 +20,11 @@ enum class OnError : uint8_t {
   kSubstitute,  ///< another sample of its batch takes its place
 };
 
-/// Which samples of a stream (IterableDataset), that all workers see alike, each of them takes.
+/// What worker w takes of a stream (IterableDataset) that all workers see alike.
 enum class Shard : uint8_t {
   kNone,     ///< all
-  kSamples,  ///< worker w the samples w, w + num_workers, ..; each worker's last batch may be short
-  kBatches,  ///< .. the batches: those are the same for any number of workers, and one at most, the
-             ///< last of all, is short
+  kSamples,  ///< samples w, w + num_workers, ..; each worker's last batch may be short
+  kBatches,  ///< batches w, ..: the same for any number of workers; only the last one may be short
 };
 
 /// What a loader does. The names, their order and, unless said otherwise, their meaning are those
@@ -88,10 +87,9 @@ struct DataLoaderOptions {
 
   // What Python's loader does not have.
 
-  /// Of a stream: shares it among the workers, so that each sample comes once; what is the others'
-  /// is left out with the stream's `skip`, or fetched and dropped. With `kNone` each worker yields
-  /// what its stream yields, which must then be a share, see `worker_info()`; or each sample comes
-  /// once per worker, as in Python.
+  /// Of a stream: shares it among the workers, so that each sample comes once. With `kNone` each
+  /// worker yields what its stream yields, which must then be a share, see `worker_info()`; or each
+  /// sample comes once per worker, as in Python.
   Shard shard = Shard::kNone;
 
   /// For samples whose `get` (or `get_batch`) throws, and if `max_restarts` lets workers be

@@ -5,7 +5,6 @@
 #include <stoker/state_dict.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

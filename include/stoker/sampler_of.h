@@ -7,7 +7,6 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <ranges>

@@ -11,12 +11,11 @@ namespace stoker {
 
 namespace detail {
 
-// A dataset, whatever its type.
+// A dataset, whatever its type. `as` throws std::logic_error if that is another one.
 struct AnyDataset {
   void* address = nullptr;
   const std::type_info* type = nullptr;
 
-  // Throws std::logic_error, which names both types, if it is not of this one.
   void* as(const std::type_info& wanted) const;
 };
 

@@ -4,10 +4,8 @@
 #include <stoker/dataset.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 namespace stoker {

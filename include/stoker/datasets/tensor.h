@@ -6,7 +6,6 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -74,9 +73,8 @@ class TensorDataset {
   }
   size_t size() const { return tensors_[0].size(); }
 
-  /// For the loader: copies tensor i of all these samples to `columns[i]`, one behind another, so
-  /// that no sample is made only to be copied. False if it cannot: where rows are strided. Throws
-  /// `std::out_of_range`.
+  /// For the loader: copies tensor i of all these samples to `columns[i]`. False if rows are
+  /// strided. Throws `std::out_of_range`.
   bool gather(std::span<const size_t> indices, std::span<std::byte* const> columns) const {
     for (const auto& tensor : tensors_) {
       if (!tensor.has_dense_rows()) return false;

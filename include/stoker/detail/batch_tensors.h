@@ -4,7 +4,6 @@
 #include <stoker/sample.h>
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <string>
 #include <tuple>

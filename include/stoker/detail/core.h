@@ -26,7 +26,8 @@ enum class BatchForm : uint8_t {
 };
 
 /// A dataset, seen from the compiled core. A sample that it hands out points into memory that stays
-/// as it is until the next but one was handed out, or until `release`.
+/// as it is until the next but one was handed out, or until `release`. What only datasets of the
+/// other kind have throws std::logic_error.
 class Fetcher {
  public:
   virtual ~Fetcher() = default;
@@ -38,7 +39,6 @@ class Fetcher {
   /// Whether samples come from a stream instead, and have no indices.
   virtual bool is_stream() const { return false; }
 
-  /// The dataset itself.
   virtual AnyDataset any_dataset() = 0;
 
   /// Worker: the epoch that the next samples are of, from 0.
@@ -47,26 +47,24 @@ class Fetcher {
   /// Worker: lets the dataset open what each process needs for itself. Before the first sample.
   virtual void open_in_worker(const WorkerInfo&) {}
   /// Worker: one sample.
-  virtual const FlatSample& get(size_t index) = 0;
+  virtual const FlatSample& get(size_t index);
   /// Worker: all samples of a batch; returns how many came.
-  virtual size_t fetch(std::span<const size_t> indices) = 0;
+  virtual size_t fetch(std::span<const size_t> indices);
   /// Worker: sample i of those that `fetch` fetched.
-  virtual const FlatSample& fetched(size_t i) = 0;
+  virtual const FlatSample& fetched(size_t i);
 
-  /// Worker: writes the samples of these indices, all tensors of one shape, leaf by leaf, each
-  /// sample's behind another's; false if it cannot.
+  /// Worker: writes all these samples' tensors, leaf by leaf; false if it cannot.
   virtual bool gather_rows(std::span<const size_t>, std::span<std::byte* const>) { return false; }
-  /// .. whether there is a chance that it can.
-  virtual bool gathers_rows() const { return false; }
+  virtual bool gathers_rows() const { return false; }  ///< there is a chance that it can
 
   /// Worker: begins the stream anew; from a state that `stream_state` told, if it is not empty.
-  virtual void open_stream(const std::string& state) = 0;
+  virtual void open_stream(const std::string& state);
   /// Worker: its next sample; null at its end.
-  virtual const FlatSample* next() = 0;
+  virtual const FlatSample* next();
   /// Worker: leaves out that many samples, or what is left.
-  virtual void skip(uint64_t samples) = 0;
+  virtual void skip(uint64_t samples);
   /// Worker: where the stream is; empty if it cannot tell.
-  virtual std::string stream_state() = 0;
+  virtual std::string stream_state();
 
   virtual BatchForm form() const = 0;
   /// Worker: the batch that the user's function makes of samples that come as leaves.

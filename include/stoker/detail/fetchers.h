@@ -19,7 +19,7 @@
 namespace stoker::detail {
 
 // A dataset and how its samples are collated, wrapped for the core: what datasets of both kinds
-// have in common. What only the other kind has is never called.
+// have in common.
 template <class Dataset, class Sample, class Collate>
 class DatasetFetcher : public Fetcher {
  public:
@@ -67,14 +67,6 @@ class DatasetFetcher : public Fetcher {
       return Codec<Batch>::take(leaves);
   }
 
-  const FlatSample& get(size_t) override { wrong_kind(); }
-  size_t fetch(std::span<const size_t>) override { wrong_kind(); }
-  const FlatSample& fetched(size_t) override { wrong_kind(); }
-  void open_stream(const std::string&) override { wrong_kind(); }
-  const FlatSample* next() override { wrong_kind(); }
-  void skip(uint64_t) override { wrong_kind(); }
-  std::string stream_state() override { wrong_kind(); }
-
   std::vector<std::string> leaf_paths() override {
     LeafPaths paths;
     if constexpr (kCollates) {
@@ -102,9 +94,6 @@ class DatasetFetcher : public Fetcher {
   static constexpr bool kCollates =
       !std::same_as<Collate, DefaultCollate> && !std::same_as<Collate, DefaultConvert>;
 
-  [[noreturn]] static void wrong_kind() {
-    throw std::logic_error("stoker: the dataset is not of that kind");
-  }
   const FlatSample& flatten_as(const Batch& batch) {
     last_ = nullptr;
     return flatten_by<Codec<Batch>>(batch);
