@@ -7,14 +7,18 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <stoker/dataloader.h>
+#include <stoker/samplers.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
@@ -255,6 +259,39 @@ TEST(SharedMemoryLimitTest, ASampleThatDoesNotFitIsRefusedBeforeItsMemoryIsTouch
       EXPECT_NE(std::string(error.what()).find("a batch of 4 such samples takes 80 MB"),
                 std::string::npos)
           << error.what();
+    }
+  }
+}
+
+// A permutation of them in memory would take 800 MB.
+TEST(HugeDatasetTest, AHundredMillionSamplesInRandomOrderTakeNoMemory) {
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  constexpr size_t kSamples = 100'000'000;
+  for (const int64_t workers : {0, 2}) {
+    DataLoader small(Counting{64}, {.num_workers = workers});  // libtorch's first operations
+    epoch_of(small);
+    const int64_t before = process_status(getpid(), "RssAnon:");
+    const auto start = std::chrono::steady_clock::now();
+    DataLoader loader(Counting{kSamples},
+                      {.batch_size = 64,
+                       .sampler = std::make_shared<KeyedRandomSampler>(int64_t{kSamples}),
+                       .num_workers = workers});
+    const auto made = std::chrono::steady_clock::now();
+    auto it = loader.begin();
+    const auto first = std::chrono::steady_clock::now();
+    std::set<int64_t> seen;
+    for (int batch = 0; batch < 100; ++batch, ++it) {
+      for (const int64_t index : numbers(*it)) seen.insert(index);
+    }
+    EXPECT_EQ(seen.size(), 6400u);
+    EXPECT_LT(*seen.begin(), int64_t{kSamples} / 100);
+    EXPECT_GT(*seen.rbegin(), int64_t{kSamples} / 100 * 99);
+    const int64_t more = process_status(getpid(), "RssAnon:") - before;
+    std::cout << kSamples << " samples, " << workers << " workers: loader after "
+              << Milliseconds(made - start).count() << " ms, first batch "
+              << Milliseconds(first - made).count() << " ms later, " << more << " kB after 100\n";
+    if (!kSanitized) {
+      EXPECT_LT(more, 4096);
     }
   }
 }
