@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # A short run under Valgrind: main, supervisor and workers, whose errors are looked for in a log each.
-# (Leaks are the preset asan's: to look for them takes a process longer than it has to end.) Sets up and builds what it needs. Takes some minutes; exit status 1 if one is found.
+# (Leaks are the preset asan's: to look for them takes a process longer than it has to end.) Sets up
+# and builds what it needs. Takes some minutes; exit status 1 if one is found.
 #   scripts/valgrind.sh [GTEST_FILTER]
 set -euo pipefail
 wants_packages=(valgrind)

@@ -5,14 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include "collate.h"
 #include "failure.h"
-#include "record.h"
-#include "row_layout.h"
 #include "worker_context.h"
 
 namespace stoker::detail {
