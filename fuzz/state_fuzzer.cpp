@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Any text as a state: one that comes back from JSON the same, or std::invalid_argument. The same
-// for what a generator makes of it, and of any bytes as its engine.
+// for what a generator and an epoch's place make of it, and of any bytes as an engine.
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <stoker/options.h>
 #include <stoker/state_dict.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "batch_source.h"
 #include "generator_state.h"
 
 namespace {
@@ -30,11 +32,28 @@ void check_generator(const StateDict& state) {
   }
 }
 
+// What is not refused must lead to an epoch that ends.
+void check_place(const StateDict& place) {
+  for (const auto on_error : {stoker::OnError::kRaise, stoker::OnError::kSkip}) {
+    const stoker::DataLoaderOptions options{.batch_size = 3, .on_error = on_error};
+    stoker::detail::BatchSource source(options, [] { return size_t{100}; });
+    source.reset();
+    try {
+      source.check({}, place);
+      source.resume(place);
+      while (source.next()) {
+      }
+    } catch (const std::invalid_argument&) {
+    }
+  }
+}
+
 void check_json(std::string_view text) {
   try {
     const StateDict state = StateDict::from_json(text);
     if (StateDict::from_json(state.to_json()) != state) std::abort();
     check_generator(state);
+    check_place(state);
   } catch (const std::invalid_argument&) {
   }
 }

@@ -44,7 +44,13 @@ std::optional<uint32_t> Arrivals::take(Clock::time_point now) {
   return slot;
 }
 
+// What is in flight has its places in the ring of published batches: out of order, the oldest may
+// stay there while many come and go.
 bool Arrivals::has_room() const {
+  if (!in_flight_.empty() &&
+      control_.published() - in_flight_.front().sequence >= control_.ring_size()) {
+    return false;
+  }
   const int64_t for_a_while = kAhead / std::max(interval_, std::chrono::nanoseconds(1));
   return in_flight_.size() < std::clamp<uint64_t>(for_a_while, limit_.usual, limit_.most);
 }

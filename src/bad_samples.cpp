@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bad_samples.h"
 
-#include <algorithm>
-
 #include "failure.h"
 
 namespace stoker::detail {
 
-void BadSamples::note(Slot slot, LoaderStats& stats) {
-  const SlotHeader& header = slot.header();
-  const uint32_t num_bad = header.num_bad.load(std::memory_order_relaxed);
-  const uint32_t told = std::min(num_bad, SlotHeader::kMostTold);
-  // A row that was fetched twice is told twice.
-  std::set<int64_t> here;
-  for (uint32_t i = 0; i < told; ++i) {
-    const Failure failure = load_failure(slot, header.bad[i].load(std::memory_order_relaxed));
-    if (!failure.index) continue;
-    const auto index = static_cast<int64_t>(*failure.index);
-    if (!here.insert(index).second) continue;
+void BadSamples::count(const std::vector<BadSample>& bad, LoaderStats& stats) {
+  for (const BadSample& one : bad) {
     ++stats.errors;
-    if (listed_.size() == kMostListed || !listed_.insert(index).second) continue;
-    const std::string type = failure.type_name.empty() ? "" : failure.type_name + ": ";
-    stats.bad_samples.push_back({index, type + failure.text});
+    if (listed_.size() == kMostListed || !listed_.insert(one.index).second) continue;
+    stats.bad_samples.push_back(one);
   }
-  stats.errors += num_bad - told;
+}
+
+BadSample bad_sample(Slot slot, uint64_t offset, int64_t index) {
+  const Failure failure = load_failure(slot, offset);
+  const std::string type = failure.type_name.empty() ? "" : failure.type_name + ": ";
+  return {index, type + failure.text};
+}
+
+std::vector<BadSample> replaced_samples(Slot slot, const std::vector<int64_t>& indices) {
+  std::vector<BadSample> bad;
+  for (size_t row = 0; row < indices.size(); ++row) {
+    const uint64_t failure = slot.failures()[row];
+    if (failure != 0) bad.push_back(bad_sample(slot, failure, indices[row]));
+  }
+  return bad;
 }
 
 }  // namespace stoker::detail

@@ -7,7 +7,6 @@
 #include <stoker/sampler.h>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,14 +25,10 @@ class BatchSource final : public TaskSource {
   // Throws std::invalid_argument if the options need the dataset's size, and it has none.
   BatchSource(const DataLoaderOptions& options, DatasetSize dataset_size);
 
-  void reset() override;
   // Throws what the sampler throws, std::out_of_range for an index that the dataset does not have,
   // std::invalid_argument for an empty batch.
   std::optional<Task> next() override;
-  void deliver(const Delivery& delivery) override {
-    place_.deliver(delivery.position, delivery.samples);
-  }
-  std::optional<int64_t> take_last() override;
+  void deliver(const Delivery& delivery) override;
   void end_stream(uint32_t) override {}
   std::optional<int64_t> batches_per_epoch() const override;
 
@@ -42,12 +37,20 @@ class BatchSource final : public TaskSource {
   void load_state_dict(const StateDict& state) override;
   StateDict place() const override { return place_.state_dict(); }
   void resume(const StateDict& place) override;
+  void check(const StateDict& state, const StateDict& place) const override;
+
+ protected:
+  void begin() override;
+  std::optional<Task> draw() override;
 
  private:
-  std::shared_ptr<Sampler<std::vector<int64_t>>> make_sampler() const;
+  bool skips() const { return options_.on_error == OnError::kSkip; }
+  std::shared_ptr<Sampler<std::vector<int64_t>>> make_sampler(bool drop_last) const;
+  // With kSkip a short last batch may still be filled up, or fill up others.
+  bool drops_in_sampler() const { return options_.drop_last && !skips(); }
   int64_t known_size() const;
-  std::optional<Task> draw();
-  std::optional<Task> draw_from_sampler();
+  std::optional<Task> next_full();
+  void require_sound(const Place& place) const;
 
   const DataLoaderOptions& options_;
   DatasetSize dataset_size_;
@@ -55,8 +58,6 @@ class BatchSource final : public TaskSource {
   std::shared_ptr<Sampler<std::vector<int64_t>>> sampler_;
   Place place_;
   uint64_t position_ = 0;  // of the next sample in the epoch
-  // All that the sampler still had, once a sample was taken from its end.
-  std::optional<std::deque<Task>> rest_;
 };
 
 }  // namespace stoker::detail

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <vector>
@@ -80,7 +81,7 @@ std::optional<std::string> find_mismatch(Slot slot, uint64_t first_at, const Row
     const auto bytes = RowLayout::copy(slot, at);
     const RowLayout other(bytes.data());
     if (!(other == first)) {
-      return name_mismatch(first, other, slot.indices()[0], slot.indices()[row]);
+      return name_mismatch(first, other, slot.index(0), slot.index(row));
     }
     same = at;
   }
@@ -162,7 +163,10 @@ SlotStatus put_together(Slot slot, Fetcher& fetcher, std::optional<int64_t> work
   bool spilled = false;
   bool bad = false;
   bool skipped = false;
-  for (uint64_t row = 0; row < slot.num_samples(); ++row) {
+  if (header.fetched > slot.num_samples()) throw_damaged("the header");
+  // Of a stream, rows for which no sample came have no state; row 0 tells of a failure.
+  const uint64_t rows = slot.is_stream() ? std::max(header.fetched, 1u) : slot.num_samples();
+  for (uint64_t row = 0; row < rows; ++row) {
     switch (slot.state(row)) {
       case RowState::kFailed:
         header.failure = slot.records()[row];
@@ -183,7 +187,7 @@ SlotStatus put_together(Slot slot, Fetcher& fetcher, std::optional<int64_t> work
         throw_damaged("a row's state");
     }
   }
-  if (skipped || header.fetched > slot.num_samples()) throw_damaged("a row's state");
+  if (skipped) throw_damaged("a row's state");
   if (bad) return SlotStatus::kIncomplete;
   if (header.fetched == 0) return SlotStatus::kReady;  // the stream is at its end
   if (fetcher.form() == BatchForm::kCollated) return collate_with_users(slot, fetcher, worker_id);

@@ -46,14 +46,16 @@ std::atomic<uint32_t>* Control::ring() {
 
 Slot Control::slot(uint32_t id) {
   const Extent& extent = inside<Extent>(this, kExtentsAt)[id];
-  return {inside<std::byte>(this, extent.offset.load(std::memory_order_relaxed)),
-          extent.bytes.load(std::memory_order_relaxed), num_workers_};
+  // Pairs with the release in set_extent: whoever sees that the slot is there sees where.
+  const uint64_t bytes = extent.bytes.load(std::memory_order_acquire);
+  return {inside<std::byte>(this, extent.offset.load(std::memory_order_relaxed)), bytes,
+          num_workers_};
 }
 
 void Control::set_extent(uint32_t slot, Extent&& extent) {
   Extent& mine = inside<Extent>(this, kExtentsAt)[slot];
   mine.offset.store(extent.offset, std::memory_order_relaxed);
-  mine.bytes.store(extent.bytes, std::memory_order_relaxed);
+  mine.bytes.store(extent.bytes, std::memory_order_release);
 }
 
 void Control::publish(uint32_t slot) {

@@ -43,7 +43,9 @@ enum class Setup : uint32_t { kInitFn, kOpenInWorker };
 // What a worker is doing just now.
 struct Progress {
   static constexpr uint32_t kNoRow = ~uint32_t{0};
-  // Whose sample it fetches; kNoRow if it completes a batch.
+  static constexpr uint32_t kAllRows = kNoRow - 1;
+  // Whose sample it fetches; kAllRows while one call of `get_batch` fetches those of the whole
+  // batch, kNoRow if it completes a batch.
   std::atomic<uint32_t> row{0};
   // When it began this row, in nanoseconds of the steady clock; 0 between claims, and if nobody
   // asks (FillOptions::timed).
@@ -113,6 +115,8 @@ class Control {
   static Control* create(std::byte* memory, uint32_t num_workers, uint32_t max_in_flight);
 
   uint32_t num_workers() const { return num_workers_; }
+  // So many batches, the last ones published, can still be claimed.
+  uint32_t ring_size() const { return ring_size_; }
   WorkerRecord& worker(uint32_t id);
   Slot slot(uint32_t id);
   // Main only.
@@ -199,10 +203,10 @@ void Control::for_each_open(Visit visit) {
   for (uint32_t id = 0; id < kMaxSlots && slot(id).bytes() > 0; ++id) {
     const SlotHeader& header = slot(id).header();
     const uint64_t ticket = header.ticket.load(std::memory_order_acquire);
-    const uint32_t n = header.num_samples.load(std::memory_order_acquire);
+    const uint32_t claimable = slot(id).num_claimable();
     // Last: if it is open now, nothing of a later generation was read above, or that shows.
     if (header.status.load(std::memory_order_acquire) != SlotStatus::kOpen) continue;
-    const auto claimed = std::min(static_cast<uint32_t>(ticket), n);
+    const auto claimed = std::min(static_cast<uint32_t>(ticket), claimable);
     visit(Claim{id, static_cast<uint32_t>(ticket >> 32), {0, claimed}});
   }
 }
@@ -215,8 +219,8 @@ std::optional<Claim> Control::claim(WorkerRecord& me, Wanted wanted) {
     const uint32_t id = ring()[sequence & (ring_size_ - 1)].load(std::memory_order_relaxed);
     SlotHeader& header = slot(id).header();
     uint64_t ticket = header.ticket.load(std::memory_order_acquire);
-    const uint32_t n = header.num_samples.load(std::memory_order_acquire);
-    const uint32_t worker = header.worker.load(std::memory_order_relaxed);
+    const uint32_t n = slot(id).num_claimable();
+    const uint32_t worker = header.worker.load(std::memory_order_acquire);
     const auto row = static_cast<uint32_t>(ticket);
     // Another generation: this batch was finished, and its slot used again, while head lagged.
     if (ticket >> 32 != sequence || row >= n) {

@@ -73,6 +73,8 @@ class LoaderCore::Impl {
 
   uint64_t begin_epoch() {
     check_process();
+    // Nobody has an iterator of this epoch to ask once more: this one is.
+    if (std::exchange(first_timed_out_, false) && !over_) return epoch_;
     end_epoch();
     if (stage_) stage_->drop();
     ++epoch_;
@@ -85,7 +87,7 @@ class LoaderCore::Impl {
     if (options_.num_workers > 0 && !workers_are_well()) start_workers();
     publisher_.begin();
     over_ = pulled_ = false;
-    if (options_.num_workers > 0) publisher_.publish_more();
+    if (options_.num_workers > 0) publish_more();
     return epoch_;
   }
 
@@ -102,8 +104,10 @@ class LoaderCore::Impl {
     const bool more = stage_ ? stage_->next(pull, batch) : pull(batch);
     if (more) {
       plan_.source().deliver(batch.delivery);
+      bad_samples_.count(batch.delivery.bad_samples, stats_);
     } else {
       plan_.finish();
+      bad_samples_.count(publisher_.take_left_out(UINT64_MAX), stats_);
     }
     returned_ = Clock::now();
     if (more) count(returned_ - start, static_cast<int64_t>(batch.delivery.samples));
@@ -134,6 +138,7 @@ class LoaderCore::Impl {
   const EpochPlan& plan() const { return plan_; }
   void load_state_dict(const StateDict& state) {
     check_process();
+    plan_.check(state);
     end_epoch();
     if (stage_) stage_->drop();
     plan_.load_state_dict(state);
@@ -176,15 +181,26 @@ class LoaderCore::Impl {
 
   // Batches of an epoch that was left may hold the memory that this one's first batch needs.
   void wait_for_drained() {
-    const auto deadline =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           options_.timeout.count() > 0 ? options_.timeout : kLongest);
+    const auto deadline = this->deadline();
     while (in_flight().empty() && publisher_.is_pending() && publisher_.is_draining() &&
            Clock::now() < deadline) {
       if (!workers_are_well()) start_workers();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      publisher_.publish_more();
+      publish_more();
     }
+  }
+
+  // Of a wait that begins now.
+  Clock::time_point deadline() const {
+    const bool limited = options_.timeout.count() > 0;
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                              std::min(limited ? options_.timeout : kLongest, kLongest));
+  }
+
+  void publish_more() try {
+    publisher_.publish_more();
+  } catch (...) {
+    fail(std::current_exception());
   }
 
   // --- the next batch
@@ -195,42 +211,68 @@ class LoaderCore::Impl {
       if (!id) return end_reached(batch);
       if (!deliver(*id, batch)) continue;
       pulled_ = true;
-      if (options_.num_workers > 0) publisher_.publish_more();
+      if (options_.num_workers > 0) publish_more();
       return true;
     }
     if (error_) std::rethrow_exception(error_);
     return false;
   }
 
-  // False for a batch that is to be made again, or has no samples.
-  bool deliver(uint32_t id, BatchLeaves& batch) try {
-    bad_samples_.note(slot(id), stats_);
-    if (is_incomplete(id) || !has_samples(id)) return false;
-    hand_out(pool_, id, batch, fetcher_->form() != BatchForm::kStacked);
-    return true;
-  } catch (...) {
-    fail(std::current_exception());
+  // False for a batch of which samples are left out, or that has none. From hand_out on the slot is
+  // the batch's.
+  bool deliver(uint32_t id, BatchLeaves& batch) {
+    bool is_ours = true;
+    try {
+      const bool left_out = status_of(id) == SlotStatus::kIncomplete;
+      if (left_out) publisher_.leave_out(id);
+      if (left_out || !has_samples(id)) {
+        pool_->give_back(id);
+        return false;
+      }
+      BatchLeaves::Delivery delivery = delivery_of(id);
+      is_ours = false;
+      hand_out(pool_, id, batch, fetcher_->form() != BatchForm::kStacked);
+      batch.delivery = std::move(delivery);
+      return true;
+    } catch (...) {
+      if (is_ours) pool_->give_back(id);
+      fail(std::current_exception());
+    }
   }
 
-  // Samples of it failed, and others are to be fetched instead.
-  bool is_incomplete(uint32_t id) {
-    const auto status = slot(id).header().status.load(std::memory_order_relaxed);
-    if (status != SlotStatus::kIncomplete) return false;
-    if (!publisher_.refill(id)) return true;
-    if (options_.num_workers == 0) {
-      refilled_ = id;
-    } else {
-      publisher_.publish_first(id);
+  BatchLeaves::Delivery delivery_of(uint32_t id) {
+    const Task& task = publisher_.task(id);
+    const SlotHeader& header = slot(id).header();
+    BatchLeaves::Delivery delivery{.position = task.position,
+                                   .samples = header.fetched,
+                                   .worker = task.worker,
+                                   .end = task.end()};
+    if (task.worker) delivery.stream_state = slot(id).text(header.stream_state);
+    if (options_.on_error == OnError::kSkip) {
+      delivery.bad_samples = publisher_.take_left_out(delivery.end);
+    } else if (options_.on_error == OnError::kSubstitute) {
+      delivery.bad_samples = replaced_samples(slot(id), task.indices);
     }
-    return true;
+    return delivery;
+  }
+
+  SlotStatus status_of(uint32_t id) {
+    return slot(id).header().status.load(std::memory_order_relaxed);
   }
 
   std::optional<uint32_t> make_here() {
-    const auto id = refilled_ ? std::exchange(refilled_, std::nullopt) : publisher_.open_next();
+    const auto id = publisher_.open_next();
     if (!id && publisher_.is_pending()) fail(out_of_memory());
     if (!id) return std::nullopt;
-    control().publish(*id);
-    if (fill_here(*id) != SlotStatus::kFailed) return id;
+    SlotStatus status;
+    try {
+      control().publish(*id);
+      status = fill_here(*id);
+    } catch (...) {
+      pool_->give_back(*id);
+      fail(std::current_exception());
+    }
+    if (status != SlotStatus::kFailed) return id;
     const std::exception_ptr told = failure_of(slot(*id), false);
     pool_->give_back(*id);
     const auto own = filler_->take_error();
@@ -239,25 +281,24 @@ class LoaderCore::Impl {
 
   SlotStatus fill_here(uint32_t id) {
     const Slot s = slot(id);
-    const auto n = static_cast<uint32_t>(s.num_samples());
     Progress progress;
-    filler_->enter();
-    s.finish(filler_->hand(s, s.generation()), filler_->fill(s, s.generation(), {0, n}, progress));
+    const Filler::OwnRandomness own(*filler_);
+    s.finish(filler_->hand(s, s.generation()),
+             filler_->fill(s, s.generation(), {0, s.num_claimable()}, progress));
     const SlotStatus status = filler_->complete(s);
-    filler_->leave();
     s.header().status.store(status, std::memory_order_relaxed);
     return status;
   }
 
   std::optional<uint32_t> wait_for_workers() {
-    publisher_.publish_more();
+    publish_more();
     wait_for_drained();
     if (in_flight().empty()) {
       if (publisher_.is_pending()) fail(out_of_memory());
       return std::nullopt;
     }
     const uint32_t id = wait_for_batch();
-    const auto status = slot(id).header().status.load(std::memory_order_relaxed);
+    const SlotStatus status = status_of(id);
     if (status != SlotStatus::kReady && status != SlotStatus::kIncomplete) {
       const std::exception_ptr told = failure_of(slot(id), true);
       pool_->give_back(id);
@@ -269,12 +310,11 @@ class LoaderCore::Impl {
   // Of a stream, a batch may have come short, or without any sample: it was the last one of its
   // worker.
   bool has_samples(uint32_t id) {
-    const SlotHeader& header = slot(id).header();
-    if (header.fetched == slot(id).num_samples()) return true;
-    plan_.source().end_stream(slot(id).origin().worker);
-    if (header.fetched > 0 && !options_.drop_last) return true;
-    pool_->give_back(id);
-    return false;
+    const Task& task = publisher_.task(id);
+    const uint32_t fetched = slot(id).header().fetched;
+    if (!task.worker || fetched == task.num_samples) return true;
+    plan_.source().end_stream(*task.worker);
+    return fetched > 0 && !options_.drop_last;
   }
 
   // A clean end. Where it is the end of streams that were resumed, but had nothing left, the next
@@ -305,13 +345,13 @@ class LoaderCore::Impl {
   // Takes the batch out of those in flight.
   uint32_t wait_for_batch() {
     const bool limited = options_.timeout.count() > 0;
-    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                             std::min(options_.timeout, kLongest));
+    const auto deadline = this->deadline();
     for (;;) {
       if (const auto id = publisher_.arrivals().take(Clock::now())) return *id;
       look_for_trouble();
       const auto left = limited ? deadline - Clock::now() : Clock::duration(kLookAgain);
       if (left.count() <= 0) {
+        first_timed_out_ = !pulled_;
         throw report_timeout(options_.timeout.count(),
                              busy_workers(control(), in_flight().front()));
       }
@@ -363,14 +403,14 @@ class LoaderCore::Impl {
   WorkerJob job_;
   Publisher publisher_;
   std::optional<Supervisor> supervisor_;
-  std::optional<Filler> filler_;      // with num_workers = 0
-  std::optional<uint32_t> refilled_;  // .. a batch that is to be filled again
+  std::optional<Filler> filler_;  // with num_workers = 0
   BadSamples bad_samples_;
   std::optional<DeviceStage> stage_;  // with a device
 
   uint64_t epoch_ = 0;  // begun by this loader
   bool over_ = true;
   bool pulled_ = false;       // a batch of this epoch was handed out, or copied ahead
+  bool first_timed_out_ = false;
   std::exception_ptr error_;  // why this epoch ended early
 
   LoaderStats stats_;

@@ -11,7 +11,7 @@ namespace stoker::detail {
 
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 
 int64_t count(const StateDict& state, const char* name) {
   const int64_t value = state.integer(name);
@@ -28,25 +28,20 @@ void EpochPlan::draw() {
   start_ = now();
   seed_ = draw_seed(options_.generator);
   source_->reset();
-  taken_ = 0;
-  next_.reset();
   finished_ = false;
 }
 
 void EpochPlan::begin() {
   was_resumed_ = std::exchange(resumes_, false);
   if (was_resumed_) {
-    next_ = next();
-    if (next_) return;
+    if (auto task = next()) {
+      source_->give_back(*std::move(task));
+      return;
+    }
     was_resumed_ = false;
   }
   ++epoch_;
   draw();
-}
-
-std::optional<Task> EpochPlan::next() {
-  if (next_) return std::exchange(next_, std::nullopt);
-  return source_->next();
 }
 
 StateDict EpochPlan::state_dict() const {
@@ -57,26 +52,29 @@ StateDict EpochPlan::state_dict() const {
   state.insert("generator", start.generator.state_dict());
   state.insert("source", start.source);
   if (!finished_) state.insert("place", source_->place());
-  if (!finished_ && taken_ > 0) state.set("taken", taken_);
   return state;
 }
 
-void EpochPlan::load_state_dict(const StateDict& state) {
+void EpochPlan::check(const StateDict& state) const {
   if (const int64_t version = state.integer("version"); version != kVersion) {
     throw std::invalid_argument("stoker: the state is of version " + std::to_string(version) +
                                 ", and this library reads version " + std::to_string(kVersion));
   }
-  const int64_t epoch = count(state, "epoch");
-  const int64_t taken = state.contains("taken") ? count(state, "taken") : 0;
-  const auto generator = GeneratorState::from(state.extract("generator"));
+  count(state, "epoch");
+  GeneratorState::from(state.extract("generator"));
+  source_->check(state.extract("source"), state.extract("place"));
+}
+
+// The program's sampler comes first: should it refuse its state, nothing else has changed.
+void EpochPlan::load_state_dict(const StateDict& state) {
+  check(state);
   source_->load_state_dict(state.extract("source"));
-  generator.write(options_.generator);
-  epoch_ = epoch;
+  GeneratorState::from(state.extract("generator")).write(options_.generator);
+  epoch_ = count(state, "epoch");
   draw();
   const StateDict place = state.extract("place");
   // Also if nothing was delivered: what the sampler draws for this epoch, it draws now.
   source_->resume(place.empty() ? source_->place() : place);
-  while (taken_ < taken && source_->take_last()) ++taken_;
   resumes_ = true;
 }
 

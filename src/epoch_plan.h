@@ -36,11 +36,7 @@ class EpochPlan {
   int64_t epoch() const { return epoch_; }
 
   // The next batch to make; nothing at the end of the epoch. Throws what the source throws.
-  std::optional<Task> next();
-  // Takes the last sample away that was not drawn yet, if there is one.
-  std::optional<int64_t> take_last() { return source_->take_last(); }
-  // So many samples were taken from the epoch's end, drawn or not, to replace others.
-  void count_taken() { ++taken_; }
+  std::optional<Task> next() { return source_->next(); }
   // All batches were handed out.
   void finish() { finished_ = true; }
 
@@ -51,8 +47,11 @@ class EpochPlan {
   StateDict state_dict() const;
   // At once, and not when the epoch begins, sets the generator and draws from it: a program that
   // restores the default generator itself does so after this.
-  // Throws std::invalid_argument for a state that is damaged, or of another kind of loader.
+  // Throws what `check` throws, and what the program's sampler throws of its part.
   void load_state_dict(const StateDict& state);
+  // Throws std::invalid_argument for a state that is damaged, or of another kind of loader. Changes
+  // nothing.
+  void check(const StateDict& state) const;
 
  private:
   // What an epoch depends on.
@@ -68,11 +67,9 @@ class EpochPlan {
   std::optional<Start> start_;  // of this epoch
   int64_t epoch_ = -1;
   uint64_t seed_ = 0;
-  int64_t taken_ = 0;
   bool finished_ = true;
   bool resumes_ = false;  // a state was loaded, and its epoch has not begun
   bool was_resumed_ = false;
-  std::optional<Task> next_;  // drawn already
 };
 
 }  // namespace stoker::detail

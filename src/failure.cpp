@@ -91,25 +91,6 @@ Failure load_failure(Slot slot, uint64_t offset) {
   return failure;
 }
 
-void tell_bad(Slot slot, uint64_t failure) {
-  SlotHeader& header = slot.header();
-  const uint32_t told = header.num_bad.fetch_add(1, std::memory_order_relaxed);
-  // Pairs with the acquire in told_failure.
-  if (told < SlotHeader::kMostTold) header.bad[told].store(failure, std::memory_order_release);
-}
-
-uint64_t told_failure(Slot slot, size_t index) {
-  for (const auto& one : slot.header().bad) {
-    const uint64_t failure = one.load(std::memory_order_acquire);
-    if (failure == 0) break;
-    if (load_failure(slot, failure).index == index) return failure;
-  }
-  Failure failure;
-  failure.index = index;
-  failure.text = "stoker: sample " + std::to_string(index) + " ended two workers";
-  return store_failure(slot, failure);
-}
-
 std::string megabytes(uint64_t bytes) {
   std::ostringstream text;
   const bool many = bytes >= uint64_t{1000} << 20;

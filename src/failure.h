@@ -28,11 +28,6 @@ uint64_t store_failure(Slot slot, const Failure& failure);
 // Throws std::runtime_error if what lies there is damaged.
 Failure load_failure(Slot slot, uint64_t offset);
 
-// Of a sample that failed and is handled: notes where its failure lies, for main to count and list.
-void tell_bad(Slot slot, uint64_t failure);
-// The failure that was noted of this sample; one that says little if there were too many.
-uint64_t told_failure(Slot slot, size_t index);
-
 // "1.5 MB".
 std::string megabytes(uint64_t bytes);
 // That a batch of such samples, of that many bytes if they can be counted, does not fit its slot.

@@ -77,11 +77,16 @@ uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& p
   fetcher_.release();
   // Not before: of a worker that dies until here, others fetch all of these rows again.
   for (const OwnRow& one : mine_) slot.settle(one.row, me, one.state);
-  return static_cast<uint32_t>(mine_.size()) + (ok ? 0 : slot.skip_rest(me));
+  const auto claimed = fetcher_.is_stream() ? 1 : static_cast<uint32_t>(mine_.size());
+  return claimed + (ok ? 0 : slot.skip_rest(me));
 }
 
 bool Filler::run(Slot slot, Progress& progress) {
-  for (OwnRow& one : mine_) one.state = RowState::kSkipped;
+  for (OwnRow& one : mine_) {
+    one.state = RowState::kSkipped;
+    if (on_error_ != OnError::kRaise && !slot.is_condemned(one.row)) slot.failures()[one.row] = 0;
+  }
+  failure_ = 0;
   if (fetcher_.is_stream()) return fill_from_stream(slot, progress);
   const bool ok =
       fetcher_.whole_batches() ? fill_whole(slot, progress) : fill_one_by_one(slot, progress);
@@ -115,8 +120,8 @@ bool Filler::fill_one_by_one(Slot slot, Progress& progress) {
 }
 
 RowState Filler::fill_row(Slot slot, uint32_t row, Progress& progress) {
-  const FlatSample* sample = get(slot, row, row);
-  if (sample == nullptr) slot.records()[row] = failure_;
+  const FlatSample* sample = get(slot, row, row, progress);
+  if (sample == nullptr) slot.records()[row] = slot.failures()[row] = failure_;
   if (sample == nullptr && on_error_ == OnError::kSubstitute) {
     sample = get_another(slot, row, progress);
   }
@@ -132,16 +137,18 @@ RowState Filler::fill_row(Slot slot, uint32_t row, Progress& progress) {
 
 // Of the sample of row `source`, with the randomness of the row that it is for. Null if the dataset
 // throws, or nobody is to try it any more; `failure_` tells.
-const FlatSample* Filler::get(Slot slot, uint32_t row, uint32_t source) {
+const FlatSample* Filler::get(Slot slot, uint32_t row, uint32_t source, Progress& progress) {
   const size_t index = slot.indices()[source];
   try {
     if (slot.is_condemned(source)) {
-      failure_ = told_failure(slot, index);
+      failure_ = slot.failures()[source];
       return nullptr;
     }
-    prepare(slot, slot.header().first_position + row);
+    prepare(slot, slot.positions()[row]);
     const FlatSample* sample = nullptr;
     if (fetcher_.whole_batches()) {
+      // The fetch drops the batch before, in which the sample may lie that waits to be written.
+      store_.finish(progress);
       require_all(fetcher_.fetch(std::span(&index, 1)), 1);
       sample = &fetcher_.fetched(0);
     } else {
@@ -151,7 +158,6 @@ const FlatSample* Filler::get(Slot slot, uint32_t row, uint32_t source) {
     return sample;
   } catch (...) {
     failure_ = keep_error(slot, index, std::current_exception());
-    if (on_error_ != OnError::kRaise) tell_bad(slot, failure_);
     return nullptr;
   }
 }
@@ -162,27 +168,36 @@ const FlatSample* Filler::get_another(Slot slot, uint32_t row, Progress& progres
   for (uint32_t i = 1; i < n; ++i) {
     const uint32_t other = (row + i) % n;
     begin(other, progress);
-    const FlatSample* const sample = get(slot, row, other);
+    const FlatSample* const sample = get(slot, row, other, progress);
     if (sample != nullptr) return sample;
   }
   return nullptr;
 }
 
+// Where a batch ended two workers, each of its samples is fetched on its own first, to find the one
+// that did it. If none did (somebody kills workers), the batch is fetched whole after all: its bytes
+// must not depend on who died.
+bool Filler::fill_whole(Slot slot, Progress& progress) {
+  if (slot.header().one_by_one.load(std::memory_order_relaxed) != 0) {
+    const bool ok = fill_one_by_one(slot, progress);
+    if (!ok || failure_ != 0) return ok;
+    store_.finish(progress);
+  }
+  return fetch_whole(slot, progress);
+}
+
 // The randomness of a batch that is fetched as a whole is that of its first sample. Where the whole
 // throws, and samples that do are to be handled, each is fetched on its own.
-bool Filler::fill_whole(Slot slot, Progress& progress) {
+bool Filler::fetch_whole(Slot slot, Progress& progress) {
   if (is_cancelled(slot)) return true;
-  if (slot.header().one_by_one.load(std::memory_order_relaxed) != 0) {
-    return fill_one_by_one(slot, progress);
-  }
-  std::vector<size_t> indices;
-  for (const OwnRow& one : mine_) indices.push_back(slot.indices()[one.row]);
-  begin(mine_.front().row, progress);
   size_t stored = 0;
   bool fetched = false;
   try {
-    prepare(slot, slot.header().first_position + mine_.front().row);
+    std::vector<size_t> indices;
+    for (const OwnRow& one : mine_) indices.push_back(slot.indices()[one.row]);
+    begin(Progress::kAllRows, progress);
     const uint32_t first = mine_.front().row;
+    prepare(slot, slot.positions()[first]);
     const bool is_run = mine_.back().row - first + 1 == mine_.size();
     const bool done = is_run && store_.gather(first, indices);
     if (!done) require_all(fetcher_.fetch(indices), indices.size());
@@ -204,31 +219,35 @@ bool Filler::fill_whole(Slot slot, Progress& progress) {
   return true;
 }
 
-// Only this worker has rows of the batch, and all of them. Those for which no sample came stay
-// skipped.
+// Row 0 stands for the batch, until it has a sample; each further row is added with its own.
 bool Filler::fill_from_stream(Slot slot, Progress& progress) {
   SlotHeader& header = slot.header();
   header.fetched = 0;
+  mine_.resize(1);
   if (is_cancelled(slot)) return true;
   try {
     begin(0, progress);
     if (stream_.must_open(slot.origin())) open_stream(slot);
     stream_.skip_to(slot.origin());
-    for (OwnRow& one : mine_) {
+    const auto n = static_cast<uint32_t>(slot.num_samples());
+    for (uint32_t row = 0; row < n; ++row) {
       if (is_cancelled(slot)) return true;
-      begin(one.row, progress);
+      begin(row, progress);
       stream_.skip_others();
-      prepare(slot, stream_.position(header.first_position + one.row));
+      prepare(slot, stream_.position(header.first_position + row));
       const FlatSample* const sample = stream_.next();
       if (sample == nullptr) break;
-      one.state = store_.store(one.row, *sample, progress);
+      if (row > 0) mine_.push_back({row, RowState::kSkipped});
+      mine_.back().state = store_.store(row, *sample, progress);
       store_.finish(progress);
       ++header.fetched;
     }
     header.stream_state = slot.put_text(stream_.state());
   } catch (...) {
     const uint32_t row = header.fetched;
-    mine_[row].state = fail(slot, row, header.first_position + row);
+    const bool between = row == slot.num_samples();  // behind the last sample: in state_dict
+    mine_.front().state = fail(
+        slot, 0, between ? std::nullopt : std::optional<size_t>(header.first_position + row));
     return false;
   }
   return true;

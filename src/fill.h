@@ -42,9 +42,19 @@ class Filler {
   // What `worker_info()` is to tell.
   WorkerInfo info(uint64_t seed) const;
 
-  // Where the program's own randomness begins and ends to be set aside.
+  // Sets the state of the program's own generators aside, for good: a worker's.
   void enter() { random_.enter(); }
-  void leave() { random_.leave(); }
+  // .. or while it lives, with num_workers = 0.
+  class OwnRandomness {
+   public:
+    explicit OwnRandomness(Filler& filler) : random_(filler.random_) { random_.enter(); }
+    ~OwnRandomness() { random_.leave(); }
+    OwnRandomness(const OwnRandomness&) = delete;
+    OwnRandomness& operator=(const OwnRandomness&) = delete;
+
+   private:
+    SampleRandomness& random_;
+  };
 
   // Fetches those of these rows that it can make its own, and settles them. `progress` tells which
   // one is being worked on, and if `timed`, since when. A sample that throws fails its row, and
@@ -74,9 +84,10 @@ class Filler {
   void own(Slot slot, Hand me, RowRange rows);
   bool fill_one_by_one(Slot slot, Progress& progress);
   RowState fill_row(Slot slot, uint32_t row, Progress& progress);
-  const FlatSample* get(Slot slot, uint32_t row, uint32_t source);
+  const FlatSample* get(Slot slot, uint32_t row, uint32_t source, Progress& progress);
   const FlatSample* get_another(Slot slot, uint32_t row, Progress& progress);
   bool fill_whole(Slot slot, Progress& progress);
+  bool fetch_whole(Slot slot, Progress& progress);
   bool fill_from_stream(Slot slot, Progress& progress);
   void open_stream(Slot slot);
   bool run(Slot slot, Progress& progress);
@@ -93,7 +104,7 @@ class Filler {
   StreamReader stream_;
   std::optional<int64_t> epoch_;  // that the dataset was told
   std::exception_ptr error_;
-  uint64_t failure_ = 0;  // where it is told what the dataset threw last
+  uint64_t failure_ = 0;  // where it is told what the dataset threw last; 0 in this run: nothing
   std::vector<OwnRow> mine_;
   OnError on_error_;
   bool timed_;

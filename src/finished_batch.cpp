@@ -26,9 +26,14 @@ FinishedBatch::FinishedBatch(Slot slot, uint64_t num_samples, bool single)
   }
   rows_ = slot.at(rows);
   rows_bytes_ = *bytes;
+  // Of a stream that came short, the last rows were not touched.
+  const uint64_t came = std::min<uint64_t>(num_rows_, single ? 1 : slot.header().fetched);
+  const auto leaves = layout().leaves();
+  if (!leaves.empty()) rows_bytes_ -= leaves.back().row_bytes * (num_rows_ - came);
+  touched_bytes_ = layout().rows_bytes(came).value();
 }
 
-uint64_t FinishedBatch::bytes() const { return rows_bytes_ + open_end_used(slot_); }
+uint64_t FinishedBatch::bytes() const { return touched_bytes_ + open_end_used(slot_); }
 
 std::vector<std::string> FinishedBatch::strings(const std::byte* rows, uint64_t count) {
   std::vector<std::string> strings(count);

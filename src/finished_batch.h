@@ -28,6 +28,7 @@ class FinishedBatch {
   // Of the layout's first leaf; those of each further one begin at the next multiple of 64 bytes.
   std::byte* rows() const { return rows_; }
   uint64_t num_rows() const { return num_rows_; }
+  // From there to the end of the last row that has a sample.
   uint64_t rows_bytes() const { return rows_bytes_; }
   // Copies of the first so many texts whose rows those are. Throws std::runtime_error if one lies
   // elsewhere.
@@ -42,6 +43,7 @@ class FinishedBatch {
   std::byte* rows_;
   uint64_t string_bytes_;  // that can still be somebody's, of all that the open end has given out
   uint64_t rows_bytes_ = 0;
+  uint64_t touched_bytes_ = 0;  // of all rows that have a sample
 };
 
 }  // namespace stoker::detail

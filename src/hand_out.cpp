@@ -30,15 +30,6 @@ void copy_to_pinned(BatchLeaves& batch) {
   }
 }
 
-BatchLeaves::Delivery delivery_of(Slot slot) {
-  const Origin origin = slot.origin();
-  BatchLeaves::Delivery delivery{origin.first_position, slot.header().fetched, {}, {}};
-  if (origin.worker == Origin::kAnyWorker) return delivery;
-  delivery.worker = origin.worker;
-  delivery.stream_state = slot.text(slot.header().stream_state);
-  return delivery;
-}
-
 }  // namespace
 
 void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& batch, bool single) {
@@ -55,7 +46,6 @@ void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& b
   const RowLayout layout = finished.layout();
   std::byte* rows = finished.rows();
   batch.structure = layout.structure();
-  batch.delivery = delivery_of(slot);
   for (const RowLayout::Leaf& leaf : layout.leaves()) {
     auto& out = batch.leaves.emplace_back();
     if (leaf.kind == FlatSample::Kind::kString) {

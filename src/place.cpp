@@ -37,7 +37,7 @@ Place Place::from(const StateDict& state) {
   if (state.contains("ahead")) {
     std::istringstream text(state.text("ahead"));
     for (int64_t position = 0, n = 0; good && text >> position;) {
-      good = text >> n && n > 0 && position > samples;
+      good = text >> n && n > 0 && position > samples && n <= INT64_MAX - position;
       place.ahead_.emplace(position, n);
     }
     good = good && text.eof();

@@ -10,21 +10,18 @@ namespace stoker::detail {
 void Publisher::begin() {
   plan_.begin();
   exhausted_ = false;
+  left_out_.clear();
 }
 
 void Publisher::publish_more() {
   reclaim_drained();
+  if (skips_) leave_out_early();
   while ((pending_ || !exhausted_) && arrivals_.has_room()) {
     const auto id = open_next();
     if (!id) return;
     arrivals_.add({pool_->control().published(), *id});
     announce(*id);
   }
-}
-
-void Publisher::publish_first(uint32_t id) {
-  arrivals_.add_first({pool_->control().published(), id});
-  announce(id);
 }
 
 void Publisher::announce(uint32_t id) {
@@ -38,14 +35,20 @@ void Publisher::announce(uint32_t id) {
 
 std::optional<uint32_t> Publisher::open_next() {
   if (!draw()) return std::nullopt;
-  const auto id = pool_->acquire(pending_->indices.size(), /*may_wait=*/in_flight().empty());
+  const auto id = pool_->acquire(pending_->num_samples, /*may_wait=*/in_flight().empty());
   if (!id) return std::nullopt;
+  if (*id >= tasks_.size()) tasks_.resize(*id + 1);
+  Task& task = tasks_[*id] = *std::exchange(pending_, std::nullopt);
   const Slot s = slot(*id);
-  s.publish(pending_->indices, pool_->control().published(),
-            {plan_.epoch(), plan_.seed(), pending_->position,
-             pending_->worker.value_or(Origin::kAnyWorker)});
-  if (!pending_->stream_state.empty()) s.header().stream_start = s.put_text(pending_->stream_state);
-  pending_.reset();
+  const uint32_t sequence = pool_->control().published();
+  const Origin origin{plan_.epoch(), plan_.seed(), task.position,
+                      task.worker.value_or(Origin::kAnyWorker)};
+  if (task.worker) {
+    s.publish_stream(static_cast<uint32_t>(task.num_samples), sequence, origin);
+    if (!task.stream_state.empty()) s.header().stream_start = s.put_text(task.stream_state);
+  } else {
+    s.publish(task.indices, sequence, origin, task.positions);
+  }
   return id;
 }
 
@@ -67,7 +70,6 @@ void Publisher::end() {
   for (const InFlight& one : in_flight()) cancel(one);
   arrivals_.clear();
   pending_.reset();
-  reserve_.reset();
   error_ = nullptr;
   exhausted_ = true;
 }
@@ -76,60 +78,73 @@ void Publisher::cancel(const InFlight& batch) {
   const Slot s = slot(batch.slot);
   s.header().cancelled.store(1, std::memory_order_relaxed);
   const Hand me = s.main(batch.sequence);
-  const uint32_t rest = s.skip_rest(me, pool_->num_samples(batch.slot));
+  const Task& task = tasks_[batch.slot];
+  const uint32_t rest =
+      s.skip_rest(me, task.worker ? 1 : static_cast<uint32_t>(task.num_samples));
   if (rest > 0 && s.finish(me, rest)) {
     s.header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
   }
   draining_.push_back(batch.slot);
 }
 
-// Which sample takes which place depends only on which ones fail: batches are refilled in the order
-// of their delivery, and what was drawn ahead of them is taken back for it.
-std::optional<int64_t> Publisher::take_last() {
-  auto index = plan_.take_last();
-  if (index) return index;
-  if (reserve_) std::swap(reserve_, pending_);
-  if (!pending_) {
-    if (in_flight().empty()) return std::nullopt;
+// The last one first, so that they come in the same order again.
+void Publisher::take_back_from(size_t first) {
+  if (pending_) plan_.source().give_back(*std::exchange(pending_, std::nullopt));
+  while (in_flight().size() > first) {
     const InFlight last = in_flight().back();
-    const Slot s = slot(last.slot);
-    pending_ = Task{{s.indices(), s.indices() + s.num_samples()}, s.origin().first_position};
+    give_back(last.slot);
     arrivals_.remove_last();
     cancel(last);
   }
-  index = pending_->indices.back();
-  pending_->indices.pop_back();
-  if (pending_->indices.empty()) {
-    pending_.reset();
-  } else if (is_short(*pending_)) {
-    std::swap(reserve_, pending_);
-  }
-  return index;
+  exhausted_ = false;
+  error_ = nullptr;  // the source throws it again
 }
 
-bool Publisher::refill(uint32_t id) {
+// What is known to have failed is not tried again.
+void Publisher::give_back(uint32_t id) {
   const Slot s = slot(id);
-  std::vector<uint32_t> again;
-  std::vector<int64_t> good;
-  for (uint32_t row = 0; row < s.num_samples(); ++row) {
-    std::optional<int64_t> index = static_cast<int64_t>(s.indices()[row]);
+  Task& task = tasks_[id];
+  if (s.header().status.load(std::memory_order_acquire) != SlotStatus::kIncomplete) {
+    plan_.source().give_back(std::move(task));
+    return;
+  }
+  Task good;
+  for (uint32_t row = 0; row < task.num_samples; ++row) {
     if (s.state(row) == RowState::kBad) {
-      index = take_last();
-      if (index) plan_.count_taken();
-      again.push_back(row);
+      left_out_.emplace(task.position_of(row),
+                        bad_sample(s, s.failures()[row], task.indices[row]));
+    } else {
+      good.indices.push_back(task.indices[row]);
+      good.positions.push_back(task.position_of(row));
     }
-    if (!index) continue;
-    s.indices()[row] = static_cast<size_t>(*index);
-    good.push_back(*index);
   }
-  if (good.size() == s.num_samples()) {
-    s.publish_again(again, pool_->control().published());
-    return true;
+  if (good.indices.empty()) return;
+  good.num_samples = good.indices.size();
+  good.position = good.positions.front();
+  plan_.source().give_back(std::move(good));
+}
+
+void Publisher::leave_out(uint32_t id) {
+  take_back();
+  give_back(id);
+}
+
+// So that the consumer need not wait until the batch is its turn.
+void Publisher::leave_out_early() {
+  for (size_t i = 0; i < in_flight().size(); ++i) {
+    const auto& status = slot(in_flight()[i].slot).header().status;
+    if (status.load(std::memory_order_acquire) != SlotStatus::kIncomplete) continue;
+    take_back_from(i);
+    return;
   }
-  Task rest{std::move(good), s.origin().first_position};
-  pool_->give_back(id);
-  if (!rest.indices.empty() && !is_short(rest)) pending_ = std::move(rest);
-  return false;
+}
+
+std::vector<BadSample> Publisher::take_left_out(uint64_t before) {
+  std::vector<BadSample> bad;
+  const auto end = left_out_.lower_bound(before);
+  for (auto one = left_out_.begin(); one != end; ++one) bad.push_back(std::move(one->second));
+  left_out_.erase(left_out_.begin(), end);
+  return bad;
 }
 
 void Publisher::reclaim_drained() {

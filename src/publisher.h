@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "arrivals.h"
+#include "bad_samples.h"
 #include "epoch_plan.h"
 #include "slot_pool.h"
 
@@ -26,8 +28,7 @@ class Publisher {
       : plan_(plan),
         pool_(std::move(pool)),
         arrivals_(pool_->control(), options.in_order, limit),
-        batch_size_(static_cast<uint64_t>(options.batch_size)),
-        drop_last_(options.drop_last) {}
+        skips_(options.on_error == OnError::kSkip) {}
 
   // Begins an epoch. The one before has ended.
   void begin();
@@ -36,12 +37,15 @@ class Publisher {
   // Opens a slot for the next batch without telling workers of it; nothing at the end of the epoch,
   // or if there is no memory for one more, which leaves the batch `pending`.
   std::optional<uint32_t> open_next();
-  // Of a batch of which some samples failed: puts the last ones of the epoch in their place, and
-  // opens it again for them; false if there are not enough: then what is good of it is the last
-  // batch of the epoch, and to be made anew.
-  bool refill(uint32_t slot);
-  // Tells the workers of a batch that is open, and is the next one to be handed out.
-  void publish_first(uint32_t slot);
+  // Of a batch that was taken out of those in flight, and of which some samples failed: leaves those
+  // out of the epoch, so that all behind them move up. The slot stays the caller's.
+  void leave_out(uint32_t slot);
+  // All that is in flight is to be made again.
+  void take_back() { take_back_from(0); }
+  // The batch that a slot was opened for.
+  const Task& task(uint32_t slot) const { return tasks_[slot]; }
+  // The samples that were left out before that position of the epoch, each once.
+  std::vector<BadSample> take_left_out(uint64_t before);
   // What is in flight is skipped, not waited for.
   void end();
   // No worker lives, so nobody writes to any slot: takes all back.
@@ -60,18 +64,19 @@ class Publisher {
   bool draw();
   void announce(uint32_t slot);
   void cancel(const InFlight& batch);
-  std::optional<int64_t> take_last();
-  bool is_short(const Task& task) const { return drop_last_ && task.indices.size() < batch_size_; }
+  void take_back_from(size_t first);
+  void give_back(uint32_t slot);
+  void leave_out_early();
   void reclaim_drained();
   Slot slot(uint32_t id) { return pool_->control().slot(id); }
 
   EpochPlan& plan_;
   std::shared_ptr<SlotPool> pool_;
   Arrivals arrivals_;
-  uint64_t batch_size_;
-  bool drop_last_;
-  std::optional<Task> pending_;     // drawn, but not published yet
-  std::optional<Task> reserve_;     // too short to be published, but samples may be taken from it
+  bool skips_;                               // samples that fail are left out
+  std::optional<Task> pending_;              // drawn, but not published yet
+  std::vector<Task> tasks_;                  // by slot: what it was opened for
+  std::map<uint64_t, BadSample> left_out_;   // by position; not taken yet
   std::vector<uint32_t> draining_;  // cancelled; workers may still write to them
   bool exhausted_ = true;           // no more batches in this epoch
   std::exception_ptr error_;

@@ -45,16 +45,18 @@ bool Replacements::has_ended_two(const WorkerRecord& worker) {
 bool Replacements::condemn(WorkerRecord& worker) {
   const uint32_t row = worker.progress.row.load(std::memory_order_relaxed);
   const auto [slot, hand] = batch_of(worker);
-  if (!limits_.condemns || row >= slot.num_samples()) return false;
+  if (!limits_.condemns || row == Progress::kNoRow) return false;
   killers_.erase({worker.claim.load(std::memory_order_relaxed), row});
-  if (limits_.whole_batches && slot.header().one_by_one.exchange(1) == 0) return true;
+  if (row == Progress::kAllRows) return slot.header().one_by_one.exchange(1) == 0;
+  if (row >= slot.num_samples()) return false;
   worker.final.store(Final::kCondemned, std::memory_order_relaxed);
   const size_t index = slot.indices()[row];
-  tell_bad(slot, store_failure(slot, {.worker_id = worker.id,
-                                      .pid = worker.pid.load(),
-                                      .index = index,
-                                      .type_name = "",
-                                      .text = report_death(worker.id, worker, index).what()}));
+  slot.failures()[row] =
+      store_failure(slot, {.worker_id = worker.id,
+                           .pid = worker.pid.load(),
+                           .index = index,
+                           .type_name = "",
+                           .text = report_death(worker.id, worker, index).what()});
   slot.condemn(row, hand.generation);
   return true;
 }

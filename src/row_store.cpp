@@ -34,12 +34,13 @@ bool kept_layout_suits(Slot slot, const FlatSample& sample) {
 void RowStore::begin(Slot slot) {
   slot_.emplace(slot);
   writer_.reset();
+  waiting_ = nullptr;
 }
 
 RowState RowStore::store(uint32_t row, const FlatSample& sample, Progress& progress) {
   const bool same_memory = waiting_ != nullptr && writer_->shares_memory(*waiting_, sample);
   // The same sample twice in a row may well be the same memory.
-  if (same_memory && slot_->indices()[row] != slot_->indices()[waiting_row_]) {
+  if (same_memory && slot_->index(row) != slot_->index(waiting_row_)) {
     waits_ = false;
     overwrote_ = true;
   }

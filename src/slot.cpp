@@ -42,11 +42,6 @@ std::optional<uint64_t> take(std::atomic<uint64_t>& used, uint64_t size, uint64_
   return begin;
 }
 
-void forget_bad(SlotHeader& header) {
-  const uint32_t told = header.num_bad.exchange(0, std::memory_order_relaxed);
-  for (uint32_t i = 0; i < std::min(told, SlotHeader::kMostTold); ++i) header.bad[i] = 0;
-}
-
 }  // namespace
 
 uint64_t Slot::rows_begin() const {
@@ -104,29 +99,47 @@ std::string Slot::text(uint64_t offset) const {
   return {reinterpret_cast<const char*>(at(offset + sizeof size)), size};
 }
 
-void Slot::publish(std::span<const int64_t> indices, uint32_t generation,
-                   const Origin& origin) const {
+void Slot::publish(std::span<const int64_t> indices, uint32_t generation, const Origin& origin,
+                   std::span<const uint64_t> positions) const {
+  const auto n = static_cast<uint32_t>(indices.size());
+  close();
+  header().num_samples.store(n, std::memory_order_release);
+  for (uint32_t i = 0; i < n; ++i) {
+    this->indices()[i] = static_cast<size_t>(indices[i]);
+    this->positions()[i] = positions.empty() ? origin.first_position + i : positions[i];
+    failures()[i] = 0;
+    row_word(i).store(pending(generation), std::memory_order_relaxed);
+  }
+  open(n, generation, origin);
+}
+
+void Slot::publish_stream(uint32_t num_samples, uint32_t generation, const Origin& origin) const {
+  close();
+  header().num_samples.store(num_samples, std::memory_order_release);
+  row_word(0).store(pending(generation), std::memory_order_relaxed);
+  open(num_samples, generation, origin);
+}
+
+// Nothing can be claimed any more: a worker that read the old ticket and reads the new number of
+// samples must fail. This store comes before the release of that number, which pairs with the
+// acquire in Control::claim, whose compare-exchange then finds it.
+void Slot::close() const {
+  std::atomic<uint64_t>& ticket = header().ticket;
+  ticket.store(ticket.load(std::memory_order_relaxed) | kNoRow, std::memory_order_relaxed);
+}
+
+void Slot::open(uint32_t num_samples, uint32_t generation, const Origin& origin) const {
   SlotHeader& h = header();
-  // First nothing can be claimed any more: a worker that read the old ticket and reads the new
-  // number of samples must fail. This store comes before that release, which pairs with the
-  // acquire in Control::claim, whose compare-exchange then finds it.
-  h.ticket.store(h.ticket.load(std::memory_order_relaxed) | kNoRow, std::memory_order_relaxed);
-  h.num_samples.store(static_cast<uint32_t>(indices.size()), std::memory_order_release);
-  h.worker.store(origin.worker, std::memory_order_relaxed);
+  h.worker.store(origin.worker, std::memory_order_release);
   h.epoch = origin.epoch;
   h.epoch_seed = origin.epoch_seed;
   h.first_position = origin.first_position;
-  h.fetched = static_cast<uint32_t>(indices.size());
+  h.fetched = num_samples;
   h.stream_start = h.stream_state = 0;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    this->indices()[i] = static_cast<size_t>(indices[i]);
-    row_word(i).store(pending(generation), std::memory_order_relaxed);
-  }
   h.completer.store(uint64_t{generation} << 32, std::memory_order_relaxed);
   h.cancelled.store(0, std::memory_order_relaxed);
   h.open_used.store(0, std::memory_order_relaxed);
   h.failures_used.store(0, std::memory_order_relaxed);
-  forget_bad(h);
   h.one_by_one.store(0, std::memory_order_relaxed);
   // The layout of the batch before is likely to be right again.
   const LayoutState before = h.layout_state.load(std::memory_order_relaxed);
@@ -137,23 +150,6 @@ void Slot::publish(std::span<const int64_t> indices, uint32_t generation,
                        std::memory_order_relaxed);
   // Whoever finds it open finds this generation's words: pairs with the acquire in for_each_open
   // and in disown.
-  h.status.store(SlotStatus::kOpen, std::memory_order_release);
-  h.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
-}
-
-void Slot::publish_again(std::span<const uint32_t> again, uint32_t generation) const {
-  SlotHeader& h = header();
-  const Hand me = main(generation);
-  const auto n = static_cast<uint32_t>(num_samples());
-  for (uint32_t row = 0; row < n; ++row) settle(row, me, state(row));
-  for (const uint32_t row : again) {
-    row_word(row).store(pending(generation), std::memory_order_relaxed);
-  }
-  done_word(me.owner).store(word(me, n - static_cast<uint32_t>(again.size())),
-                            std::memory_order_relaxed);
-  h.completer.store(uint64_t{generation} << 32, std::memory_order_relaxed);
-  forget_bad(h);
-  // As in publish.
   h.status.store(SlotStatus::kOpen, std::memory_order_release);
   h.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
 }
@@ -194,9 +190,9 @@ void Slot::settle(uint32_t row, Hand me, RowState state) const {
   row_word(row).store(row_of(me, state) | condemned, std::memory_order_release);
 }
 
-// The size is read first: once these rows are counted, the slot may be another batch's.
+// Their number is read first: once these rows are counted, the slot may be another batch's.
 bool Slot::finish(Hand me, uint32_t count) const {
-  const size_t all = num_samples();
+  const uint32_t all = num_claimable();
   const uint64_t before = done_word(me.owner).load(std::memory_order_relaxed);
   const auto so_far = before >> 32 == me.generation ? static_cast<uint32_t>(before) : 0;
   // seq_cst: of two that count at once, at least one sees the other's.
@@ -205,16 +201,16 @@ bool Slot::finish(Hand me, uint32_t count) const {
 }
 
 bool Slot::take_completion(Hand me) const {
-  return all_done(me.generation, num_samples()) && elect(me);
+  return all_done(me.generation, num_claimable()) && elect(me);
 }
 
-bool Slot::all_done(uint32_t generation, uint64_t num_samples) const {
+bool Slot::all_done(uint32_t generation, uint64_t rows) const {
   uint64_t sum = 0;
   for (uint32_t owner = 1; owner <= num_owners_; ++owner) {
     const uint64_t done = done_word(owner).load(std::memory_order_seq_cst);
     if (done >> 32 == generation) sum += static_cast<uint32_t>(done);
   }
-  return sum == num_samples;
+  return sum == rows;
 }
 
 bool Slot::elect(Hand me) const {
@@ -223,14 +219,15 @@ bool Slot::elect(Hand me) const {
                                                     std::memory_order_acq_rel);
 }
 
-uint32_t Slot::skip_rest(Hand me, uint32_t num_samples) const {
+uint32_t Slot::skip_rest(Hand me, uint32_t num_claimable) const {
   std::atomic<uint64_t>& ticket = header().ticket;
   uint64_t seen = ticket.load(std::memory_order_acquire);
   do {
-    if (seen >> 32 != me.generation || static_cast<uint32_t>(seen) >= num_samples) return 0;
-  } while (!ticket.compare_exchange_weak(seen, word(me, num_samples), std::memory_order_acq_rel));
+    if (seen >> 32 != me.generation || static_cast<uint32_t>(seen) >= num_claimable) return 0;
+  } while (
+      !ticket.compare_exchange_weak(seen, word(me, num_claimable), std::memory_order_acq_rel));
   uint32_t skipped = 0;
-  for (auto row = static_cast<uint32_t>(seen); row < num_samples; ++row) {
+  for (auto row = static_cast<uint32_t>(seen); row < num_claimable; ++row) {
     if (!own(row, me)) continue;
     settle(row, me, RowState::kSkipped);
     ++skipped;
@@ -240,7 +237,7 @@ uint32_t Slot::skip_rest(Hand me, uint32_t num_samples) const {
 
 void Slot::disown(Hand dead) const {
   uint32_t settled = 0;
-  for (uint64_t row = 0; row < num_samples(); ++row) {
+  for (uint64_t row = 0; row < num_claimable(); ++row) {
     const uint64_t seen = row_word(row).load(std::memory_order_acquire);
     if (seen >> 8 != row_of(dead, RowState::kPending) >> 8) continue;
     if (state(row) == RowState::kPending) {
@@ -259,7 +256,7 @@ void Slot::disown(Hand dead) const {
 }
 
 bool Slot::is_held_by(Hand dead) const {
-  for (uint64_t row = 0; row < num_samples(); ++row) {
+  for (uint64_t row = 0; row < num_claimable(); ++row) {
     const uint64_t seen = row_word(row).load(std::memory_order_acquire);
     if ((seen & ~kCondemned) == row_of(dead, RowState::kPending)) return true;
   }

@@ -20,7 +20,6 @@
 // model/slot_protocol.pml is this protocol for a model checker.
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -57,7 +56,8 @@ struct SlotHeader {
   // Main only writes these, before the ticket that publishes them. A worker that slept may read
   // this one while it changes; its claim then fails, see Slot::publish.
   std::atomic<uint32_t> num_samples{0};
-  // The only worker that may claim its rows, or kAnyWorker.
+  // Of a stream: the only worker that may claim it; else kAnyWorker. Stored and read like
+  // num_samples.
   std::atomic<uint32_t> worker{0};
   int64_t epoch = 0;
   uint64_t epoch_seed = 0;
@@ -73,10 +73,6 @@ struct SlotHeader {
   std::atomic<LayoutState> layout_state{LayoutState::kNone};
   std::atomic<uint64_t> open_used{0};      // bytes of the open end given out
   std::atomic<uint64_t> failures_used{0};  // .. and of what is kept free for failures
-  // Samples that failed and were handled, and the Failures of the first of them; see tell_bad.
-  static constexpr uint32_t kMostTold = 64;
-  std::atomic<uint32_t> num_bad{0};
-  std::array<std::atomic<uint64_t>, kMostTold> bad{};
   // Whether samples that are fetched as a whole batch are now to be fetched each on its own. The
   // supervisor sets it before it disowns the worker that held the batch.
   std::atomic<uint32_t> one_by_one{0};
@@ -140,13 +136,20 @@ class Slot {
   // No more than there can be, so that what is reckoned from it lies in the slot whatever a
   // worker's code has written over the header.
   size_t num_samples() const {
-    return std::min(header().num_samples.load(std::memory_order_relaxed), most_samples());
+    return std::min(header().num_samples.load(std::memory_order_acquire), most_samples());
   }
-  // Arrays of num_samples entries.
+  // Arrays of num_samples entries. Those of a stream have only records.
   size_t* indices() const {
     return reinterpret_cast<size_t*>(base_ + arrays_begin()) + num_samples();
   }
   uint64_t* records() const { return reinterpret_cast<uint64_t*>(indices() + num_samples()); }
+  uint64_t* positions() const { return records() + num_samples(); }
+  // Where it is told how the row's sample failed, if it did and that was handled; 0 if not.
+  uint64_t* failures() const { return positions() + num_samples(); }
+  // The dataset's index of the sample of this row; of a stream, its number in that worker's part.
+  size_t index(uint64_t row) const {
+    return is_stream() ? header().first_position + row : indices()[row];
+  }
   RowState state(uint64_t row) const;
   // Of the batch that the caller works on.
   Origin origin() const;
@@ -154,6 +157,16 @@ class Slot {
   uint32_t generation() const {
     return static_cast<uint32_t>(header().ticket.load(std::memory_order_relaxed) >> 32);
   }
+  // Of a stream: one worker claims, owns and counts the batch whole, as if it were row 0 alone. So
+  // nothing is written, nor memory taken, for samples that do not come.
+  bool is_stream() const {
+    return header().worker.load(std::memory_order_acquire) != Origin::kAnyWorker;
+  }
+  // How many rows are claimed one by one.
+  uint32_t num_claimable() const {
+    return is_stream() ? 1 : static_cast<uint32_t>(num_samples());
+  }
+
   // Main's hand, and that of a worker.
   Hand main(uint32_t generation) const { return {generation, num_owners_}; }
   static Hand worker(uint32_t generation, uint32_t id) { return {generation, id + 1}; }
@@ -186,11 +199,12 @@ class Slot {
   bool may_be_layout(uint64_t offset, uint64_t size) const;
   bool may_be_rows(uint64_t offset, uint64_t size) const;
 
-  // Main only. Opens the slot for a batch of these indices.
-  void publish(std::span<const int64_t> indices, uint32_t generation, const Origin& origin) const;
-  // Main only, of a batch that came back incomplete. Opens it again for the rows in `again`, with
-  // the indices that stand there now; the others are done.
-  void publish_again(std::span<const uint32_t> again, uint32_t generation) const;
+  // Main only. Opens the slot for a batch of these indices, whose positions in the epoch are those
+  // given, or else follow the first one.
+  void publish(std::span<const int64_t> indices, uint32_t generation, const Origin& origin,
+               std::span<const uint64_t> positions = {}) const;
+  // Main only. Opens the slot for a batch of up to that many samples of a worker's stream.
+  void publish_stream(uint32_t num_samples, uint32_t generation, const Origin& origin) const;
   // Whether a slot of this size has room for the bookkeeping of n samples.
   static bool has_room(uint64_t bytes, uint64_t num_samples);
 
@@ -204,15 +218,16 @@ class Slot {
   // True if all rows are counted and nobody completes the slot: from then on the caller does.
   bool take_completion(Hand me) const;
   // Claims, owns and skips all rows that nobody has claimed; how many those were. The caller counts
-  // them. Main knows how many rows there are in all, and need not believe the header.
-  uint32_t skip_rest(Hand me, uint32_t num_samples) const;
-  uint32_t skip_rest(Hand me) const { return skip_rest(me, static_cast<uint32_t>(num_samples())); }
+  // them. Main knows how many can be claimed in all, and need not believe the header.
+  uint32_t skip_rest(Hand me, uint32_t num_claimable) const;
+  uint32_t skip_rest(Hand me) const { return skip_rest(me, num_claimable()); }
 
   // Supervisor only, of a worker that is dead: what it had not finished is nobody's again.
   void disown(Hand dead) const;
   // Supervisor only: whether a worker that is dead, and not disowned yet, keeps the batch open.
   bool is_held_by(Hand dead) const;
-  // Supervisor only, while the batch is open: nobody is to fetch the sample of this row any more.
+  // Supervisor only, while the batch is open: nobody is to fetch the sample of this row any more;
+  // its place in failures() tells why.
   void condemn(uint32_t row, uint32_t generation) const;
   bool is_condemned(uint32_t row) const;
 
@@ -226,7 +241,10 @@ class Slot {
     return static_cast<uint32_t>(std::min<uint64_t>(room / kBytesPerSample, UINT32_MAX));
   }
 
-  static constexpr uint64_t kBytesPerSample = sizeof(size_t) + 2 * sizeof(uint64_t);
+  void close() const;
+  void open(uint32_t num_samples, uint32_t generation, const Origin& origin) const;
+
+  static constexpr uint64_t kBytesPerSample = sizeof(size_t) + 4 * sizeof(uint64_t);
   static constexpr uint64_t kDoneBytes = 9 * kPage;
   static_assert(kDoneBytes >= (kMostWorkers + 1) * sizeof(uint64_t));
   static constexpr uint64_t done_begin() { return kPage + 2 * kLayoutBytes; }
@@ -243,7 +261,7 @@ class Slot {
   std::atomic<uint64_t>& done_word(uint32_t owner) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(base_ + done_begin())[owner - 1];
   }
-  bool all_done(uint32_t generation, uint64_t num_samples) const;
+  bool all_done(uint32_t generation, uint64_t rows) const;
   bool elect(Hand me) const;
 
   std::byte* base_;

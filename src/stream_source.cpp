@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stream_source.h"
 
-#include <algorithm>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -14,22 +12,21 @@ std::string name(size_t worker) { return "worker" + std::to_string(worker); }
 
 }  // namespace
 
-void StreamSource::reset() {
-  streams_.assign(static_cast<size_t>(std::max<int64_t>(options_.num_workers, 1)), {});
+void StreamSource::begin() {
+  streams_.assign(num_streams(), {});
   turn_ = place_ = 0;
 }
 
-std::optional<Task> StreamSource::next() {
+std::optional<Task> StreamSource::draw() {
   for (size_t looked = 0; looked < streams_.size(); ++looked) {
     const size_t worker = turn_;
     turn_ = (turn_ + 1) % streams_.size();
     Stream& stream = streams_[worker];
     if (stream.ended) continue;
     Task task;
+    task.num_samples = static_cast<uint64_t>(options_.batch_size);
     task.worker = static_cast<uint32_t>(worker);
     task.position = static_cast<uint64_t>(stream.asked);
-    task.indices.resize(static_cast<size_t>(options_.batch_size));
-    std::iota(task.indices.begin(), task.indices.end(), stream.asked);
     if (std::exchange(stream.fresh, false)) task.stream_state = stream.state;
     stream.asked += options_.batch_size;
     return task;
@@ -61,7 +58,7 @@ StateDict StreamSource::state_dict() const {
   return state;
 }
 
-void StreamSource::load_state_dict(const StateDict& state) {
+void StreamSource::check(const StateDict& state, const StateDict& place) const {
   for (const auto& [name, mine] : {std::pair("batch_size", options_.batch_size),
                                    std::pair("num_workers", options_.num_workers)}) {
     if (const int64_t theirs = state.integer(name); theirs != mine) {
@@ -70,6 +67,7 @@ void StreamSource::load_state_dict(const StateDict& state) {
                                   ", and here it is " + std::to_string(mine));
     }
   }
+  if (!place.empty()) read(place);
 }
 
 StateDict StreamSource::place() const {
@@ -79,24 +77,34 @@ StateDict StreamSource::place() const {
     const Stream& stream = streams_[worker];
     place.set(name(worker) + ".samples", stream.delivered);
     if (!stream.state.empty()) place.set(name(worker) + ".state", stream.state);
-    if (stream.ended) place.set(name(worker) + ".ended", int64_t{1});
   }
   return place;
 }
 
-void StreamSource::resume(const StateDict& place) {
-  const int64_t turn = place.integer("turn");
-  bool good = turn >= 0 && static_cast<size_t>(turn) < streams_.size();
-  for (size_t worker = 0; good && worker < streams_.size(); ++worker) {
-    Stream& stream = streams_[worker];
-    stream.delivered = stream.asked = place.integer(name(worker) + ".samples");
-    stream.ended = place.contains(name(worker) + ".ended");
-    const std::string state = name(worker) + ".state";
-    if (place.contains(state)) stream.state = place.text(state);
-    good = stream.delivered >= 0;
+StreamSource::Place StreamSource::read(const StateDict& state) const {
+  const auto require = [](bool sound) {
+    if (!sound) throw std::invalid_argument("stoker: the state's place in the streams is damaged");
+  };
+  Place place;
+  const int64_t turn = state.integer("turn");
+  require(turn >= 0 && static_cast<size_t>(turn) < num_streams());
+  place.turn = static_cast<size_t>(turn);
+  for (size_t worker = 0; worker < num_streams(); ++worker) {
+    Stream& stream = place.streams.emplace_back();
+    stream.delivered = stream.asked = state.integer(name(worker) + ".samples");
+    // So that the numbers of all workers' samples can be counted.
+    const int64_t most = INT64_MAX / static_cast<int64_t>(num_streams()) - options_.batch_size;
+    require(stream.delivered >= 0 && stream.delivered <= most);
+    const std::string text = name(worker) + ".state";
+    if (state.contains(text)) stream.state = state.text(text);
   }
-  if (!good) throw std::invalid_argument("stoker: the state's place in the streams is damaged");
-  turn_ = place_ = static_cast<size_t>(turn);
+  return place;
+}
+
+void StreamSource::resume(const StateDict& state) {
+  Place place = read(state);
+  streams_ = std::move(place.streams);
+  turn_ = place_ = place.turn;
 }
 
 }  // namespace stoker::detail

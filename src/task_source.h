@@ -7,6 +7,8 @@
 #include <stoker/state_dict.h>
 
 #include <cstdint>
+#include <deque>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,10 +17,19 @@ namespace stoker::detail {
 
 // One batch to make.
 struct Task {
-  std::vector<int64_t> indices;  // of its samples; of a stream, their numbers in it
-  uint64_t position = 0;         // of the first of them, in the epoch or in the stream
-  std::optional<uint32_t> worker = std::nullopt;  // whose stream it is
-  std::string stream_state = {};                  // for a worker that begins with this batch
+  uint64_t num_samples = 0;          // of a stream: at most
+  std::vector<int64_t> indices;      // of the samples; none of a stream
+  uint64_t position = 0;             // of the first sample: in the epoch, or in the worker's stream
+  std::vector<uint64_t> positions;   // of each sample, where they do not follow the first
+  std::optional<uint32_t> worker;    // whose stream it is
+  std::string stream_state;          // for a worker that begins with this batch
+
+  static Task of(std::vector<int64_t> indices, uint64_t position);
+  uint64_t position_of(size_t sample) const {
+    return positions.empty() ? position + sample : positions[sample];
+  }
+  // Behind the position of the last sample.
+  uint64_t end() const { return num_samples == 0 ? position : position_of(num_samples - 1) + 1; }
 };
 
 // A batch that was handed out.
@@ -30,13 +41,15 @@ class TaskSource {
   virtual ~TaskSource() = default;
 
   // Begins an epoch.
-  virtual void reset() = 0;
-  // The next batch that was not delivered; nothing at the end of the epoch, or as far as is known
-  // so far. Throws what the sampler throws.
-  virtual std::optional<Task> next() = 0;
+  void reset();
+  // The next batch that was not delivered: one that was given back, or else a new one; nothing at
+  // the end of the epoch, or as far as is known so far. Throws what the sampler throws, and then
+  // throws that again, in its turn behind what is given back.
+  virtual std::optional<Task> next() { return take(); }
+  // The batch, which `next` gave and which was not delivered, is the next one once more. Of several,
+  // give the last one back first.
+  void give_back(Task task) { given_back_.push_front(std::move(task)); }
   virtual void deliver(const Delivery& delivery) = 0;
-  // Takes the epoch's last sample away that `next` has not given yet; nothing if there is none.
-  virtual std::optional<int64_t> take_last() = 0;
   // This worker's stream has no more.
   virtual void end_stream(uint32_t worker) = 0;
 
@@ -49,6 +62,18 @@ class TaskSource {
   // What was delivered of this epoch; after `reset`, leaves that out.
   virtual StateDict place() const = 0;
   virtual void resume(const StateDict& place) = 0;
+  // Throws std::invalid_argument for a state, or a place (which may be empty), that the two above
+  // would not take, but for what a sampler of the program's refuses. Changes nothing.
+  virtual void check(const StateDict& state, const StateDict& place) const = 0;
+
+ protected:
+  std::optional<Task> take();
+  virtual void begin() = 0;
+  virtual std::optional<Task> draw() = 0;
+
+ private:
+  std::deque<Task> given_back_;
+  std::exception_ptr error_;  // that drawing ended with
 };
 
 }  // namespace stoker::detail

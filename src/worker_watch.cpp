@@ -29,7 +29,8 @@ std::optional<size_t> current_index(Control& control, const WorkerRecord& worker
                                     const InFlight& batch) {
   const uint32_t row = worker.progress.row.load(std::memory_order_relaxed);
   const Slot slot = control.slot(batch.slot);
-  return row < slot.num_samples() ? std::optional(slot.indices()[row]) : std::nullopt;
+  if (row == Progress::kAllRows) return slot.index(0);
+  return row < slot.num_samples() ? std::optional(slot.index(row)) : std::nullopt;
 }
 
 struct Death {

@@ -153,6 +153,76 @@ TEST(BatchSourceTest, SkipsWhatWasDelivered) {
   EXPECT_THAT(rest_of(source), ElementsAre(Numbers{4}));
 }
 
+TEST(BatchSourceTest, WhatIsGivenBackComesFirst) {
+  const DataLoaderOptions options{.batch_size = 2};
+  BatchSource source(options, sized(5));
+  source.reset();
+  Task first = *source.next();
+  Task second = *source.next();
+  source.give_back(std::move(second));
+  source.give_back(std::move(first));
+  EXPECT_THAT(rest_of(source), ElementsAre(Numbers{0, 1}, Numbers{2, 3}, Numbers{4}));
+}
+
+TEST(BatchSourceTest, WithoutSomeOfItsSamplesABatchIsFilledUpByTheNext) {
+  const DataLoaderOptions options{
+      .batch_size = 3, .drop_last = true, .on_error = OnError::kSkip};
+  BatchSource source(options, sized(11));
+  source.reset();
+  Task first = *source.next();
+  EXPECT_EQ(source.next()->indices, (Numbers{3, 4, 5}));
+  source.give_back(Task::of({3, 4, 5}, 3));
+  first.indices = {0, 2};
+  first.positions = {0, 2};
+  first.num_samples = 2;
+  source.give_back(first);
+  const auto task = source.next();
+  EXPECT_EQ(task->indices, (Numbers{0, 2, 3}));
+  EXPECT_EQ(task->positions, (std::vector<uint64_t>{0, 2, 3}));
+  EXPECT_EQ(task->end(), 4u);
+  EXPECT_THAT(rest_of(source), ElementsAre(Numbers{4, 5, 6}, Numbers{7, 8, 9}));
+  // The short one is kept for batches that lose samples.
+  source.give_back(Task::of({8, 9}, 8));
+  EXPECT_THAT(rest_of(source), ElementsAre(Numbers{8, 9, 10}));
+}
+
+TEST(BatchSourceTest, WhatASamplerThrowsComesAgainBehindWhatIsGivenBack) {
+  const DataLoaderOptions options{.sampler = fixed({1, 9, 2})};
+  BatchSource source(options, sized(6));
+  source.reset();
+  Task first = *source.next();
+  EXPECT_THROW(source.next(), std::out_of_range);
+  source.give_back(std::move(first));
+  EXPECT_EQ(source.next()->indices, (Numbers{1}));
+  EXPECT_THROW(source.next(), std::out_of_range);
+}
+
+TEST(BatchSourceTest, APlaceThatNoEpochHasIsRefused) {
+  const auto refused = [](const DataLoaderOptions& options, int64_t batches, int64_t samples) {
+    BatchSource source(options, sized(10));
+    source.reset();
+    StateDict place;
+    place.set("batches", batches);
+    place.set("samples", samples);
+    try {
+      source.check({}, place);
+      return false;
+    } catch (const std::invalid_argument&) {
+      return true;
+    }
+  };
+  const DataLoaderOptions plain{.batch_size = 4};
+  EXPECT_FALSE(refused(plain, 2, 8));
+  EXPECT_FALSE(refused(plain, 3, 10));
+  EXPECT_TRUE(refused(plain, int64_t{1} << 62, 8));
+  EXPECT_TRUE(refused(plain, 2, 9));
+  EXPECT_TRUE(refused(plain, 4, 16));
+  const DataLoaderOptions skips{.batch_size = 4, .on_error = OnError::kSkip};
+  EXPECT_FALSE(refused(skips, 1, 7));
+  EXPECT_TRUE(refused(skips, 8, 7));
+  EXPECT_TRUE(refused({.batch_sampler = fixed_batches({{1}})}, int64_t{1} << 62, 3));
+}
+
 TEST(BatchSourceTest, ASamplerTakesPartInTheState) {
   struct Epochs final : Fixed<int64_t> {
     Epochs() : Fixed({1}) {}
@@ -184,9 +254,9 @@ TEST(BatchSourceTest, AStateOfOtherBatchesIsRefused) {
   BatchSource three(threes, sized(6));
   BatchSource four(fours, sized(6));
   BatchSource more(threes, sized(7));
-  EXPECT_EQ(text_of<std::invalid_argument>([&] { four.load_state_dict(three.state_dict()); }),
+  EXPECT_EQ(text_of<std::invalid_argument>([&] { four.check(three.state_dict(), {}); }),
             "stoker: the state is one of a loader whose batch_size is 3, and here it is 4");
-  EXPECT_EQ(text_of<std::invalid_argument>([&] { more.load_state_dict(three.state_dict()); }),
+  EXPECT_EQ(text_of<std::invalid_argument>([&] { more.check(three.state_dict(), {}); }),
             "stoker: the state is one of a loader whose dataset_size is 6, and here it is 7");
 }
 

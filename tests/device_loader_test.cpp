@@ -331,6 +331,67 @@ TEST_F(DeviceLoaderTest, ErrorsComeInTheirPlaceAndStay) {
   EXPECT_EQ(numbers((*loader.begin()).cpu()), (Numbers{0, 1}));
 }
 
+// Batches are pulled ahead of the one that the program has.
+TEST_F(DeviceLoaderTest, AStateTellsOfWhatWasHandedOutAndNotOfWhatWasPulled) {
+  const auto holes = Made{14, [](size_t i) {
+                            if (i == 5 || i == 11) throw std::runtime_error("broken");
+                            return static_cast<int64_t>(i);
+                          }};
+  const DataLoaderOptions options{.batch_size = 2,
+                                  .num_workers = 2,
+                                  .on_error = OnError::kSkip,
+                                  .device = fake::device()};
+  const auto all_of = [](auto&& loader) {
+    Numbers all;
+    for (auto& batch : loader) {
+      for (const int64_t value : numbers(batch.cpu())) all.push_back(value);
+    }
+    return all;
+  };
+  for (size_t taken = 1; taken < 6; ++taken) {
+    DataLoader loader(holes, options);
+    Numbers seen;
+    auto it = loader.begin();
+    for (;; ++it) {
+      for (const int64_t value : numbers(it->cpu())) seen.push_back(value);
+      if (seen.size() == 2 * taken) break;
+    }
+    EXPECT_EQ(loader.stats().errors, (seen.back() > 5) + (seen.back() > 11));
+    DataLoader other(holes, options);
+    other.load_state_dict(loader.state_dict());
+    const Numbers rest = all_of(other);
+    seen.insert(seen.end(), rest.begin(), rest.end());
+    EXPECT_EQ(seen, (Numbers{0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 12, 13})) << taken;
+  }
+}
+
+TEST_F(DeviceLoaderTest, AStreamsEndThatWasOnlyPulledIsNotInTheState) {
+  struct Five {
+    struct Stream {
+      int64_t at = 0;
+      std::optional<int64_t> next() { return at < 5 ? std::optional(at++) : std::nullopt; }
+    };
+    Stream stream() const { return {}; }
+  };
+  for (int taken = 1; taken < 3; ++taken) {
+    const DataLoaderOptions options{
+        .batch_size = 2, .num_workers = 1, .device = fake::device()};
+    DataLoader loader(Five{}, options);
+    Numbers seen;
+    auto it = loader.begin();
+    for (int i = 1;; ++i, ++it) {
+      for (const int64_t value : numbers(it->cpu())) seen.push_back(value);
+      if (i == taken) break;
+    }
+    DataLoader other(Five{}, options);
+    other.load_state_dict(loader.state_dict());
+    for (auto& batch : other) {
+      for (const int64_t value : numbers(batch.cpu())) seen.push_back(value);
+    }
+    EXPECT_EQ(seen, up_to(5)) << taken;
+  }
+}
+
 TEST_F(DeviceLoaderTest, LeavingEpochsEarlyLeavesTheRestRight) {
   DataLoader loader(Counting{60}, {.batch_size = 3, .num_workers = 2, .device = fake::device()});
   for (int epoch = 0; epoch < 20; ++epoch) {

@@ -198,8 +198,8 @@ TEST(EpochPlanTest, AStateThatIsNoneIsRefused) {
     state.set(name, value);
     return text_of<std::invalid_argument>([&] { plan.plan.load_state_dict(state); });
   };
-  EXPECT_EQ(text("version", 2),
-            "stoker: the state is of version 2, and this library reads version 1");
+  EXPECT_EQ(text("version", 1),
+            "stoker: the state is of version 1, and this library reads version 2");
   EXPECT_EQ(text("epoch", -1), "stoker: the state is damaged: its epoch is -1");
   EXPECT_EQ(text_of<std::invalid_argument>([&] { plan.plan.load_state_dict({}); }),
             "stoker: the state has no 'version'");

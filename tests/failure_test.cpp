@@ -158,28 +158,6 @@ TEST(LoadFailureTest, ADamagedOneIsRefused) {
   EXPECT_EQ(load_failure(slot, place).text, "text");
 }
 
-TEST(BadSampleTest, ItsFailureIsFoundByItsIndexUnlessThereAreTooMany) {
-  HeapSlot memory;
-  const Slot slot = memory.publish({1});
-  for (size_t i = 0; i < SlotHeader::kMostTold + 5; ++i) {
-    tell_bad(slot, store_failure(slot, {0, 1, i, "", "text " + std::to_string(i)}));
-  }
-  EXPECT_EQ(slot.header().num_bad, SlotHeader::kMostTold + 5);
-  EXPECT_EQ(load_failure(slot, told_failure(slot, 7)).text, "text 7");
-  const Failure other = load_failure(slot, told_failure(slot, SlotHeader::kMostTold));
-  EXPECT_EQ(other.text, "stoker: sample 64 ended two workers");
-  EXPECT_EQ(other.index, 64);
-}
-
-TEST(BadSampleTest, NothingIsKnownOfAnEarlierBatchs) {
-  HeapSlot memory;
-  const Slot slot = memory.publish({1});
-  tell_bad(slot, store_failure(slot, {0, 1, 1, "", "text"}));
-  memory.publish({1});
-  EXPECT_EQ(slot.header().num_bad, 0u);
-  EXPECT_EQ(load_failure(slot, told_failure(slot, 1)).text, "stoker: sample 1 ended two workers");
-}
-
 TEST(MegabytesTest, AreGigabytesWhereTheyAreMany) {
   EXPECT_EQ(megabytes(0), "0 MB");
   EXPECT_EQ(megabytes(1'572'864), "1.5 MB");

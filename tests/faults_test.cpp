@@ -192,6 +192,29 @@ TEST(FaultsTest, ATimeoutNamesTheSampleAndTheBatchStillComes) {
   EXPECT_EQ(numbers(*it).front(), 16);
 }
 
+TEST(FaultsTest, AFirstBatchThatTimedOutIsWaitedForByTheNextBegin) {
+  Shared<std::atomic<bool>> free;
+  Shared<std::atomic<int>> fetched;
+  const auto slow = Made{4, [free, fetched](size_t index) {
+                           ++*fetched;
+                           sleep_until([&] { return free->load(); });
+                           return static_cast<int64_t>(index);
+                         }};
+  DataLoader loader(slow, {.batch_size = 2, .num_workers = 1, .timeout = 200ms});
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(loader.begin(), WorkerError);
+  *free = true;
+  EXPECT_EQ(epoch_of(loader), up_to(4));
+  EXPECT_EQ(*fetched, 4) << "it was the same epoch";
+  EXPECT_EQ(loader.stats().epochs, 1);
+}
+
+TEST(FaultsTest, AVeryLongTimeoutIsNone) {
+  DataLoader loader(Counting{4}, {.num_workers = 1, .timeout = std::chrono::hours(1'000'000'000)});
+  EXPECT_EQ(epoch_of(loader), up_to(4));
+  auto batch = loader.begin();
+  EXPECT_EQ(epoch_of(loader), up_to(4));
+}
+
 TEST(FaultsTest, WithoutDescriptorsTheLoaderSaysSo) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer needs descriptors itself";
   EXPECT_EQ(in_child([] {

@@ -90,9 +90,10 @@ TEST(FillWholeTest, ACancelledBatchIsNotFetched) {
 // Numbers that a dataset drew; `first` is the position of the batch in its epoch.
 Numbers filled(HandWorker& worker, HeapSlot& memory, const Numbers& indices, uint64_t first) {
   const Slot slot = memory.publish(indices, 5, first);
-  worker.filler().enter();
-  worker.work(slot, {0, static_cast<uint32_t>(indices.size())});
-  worker.filler().leave();
+  {
+    const Filler::OwnRandomness own(worker.filler());
+    worker.work(slot, {0, static_cast<uint32_t>(indices.size())});
+  }
   EXPECT_EQ(worker.filler().complete(slot), SlotStatus::kReady);
   return column<int64_t>(slot, 0);
 }
@@ -122,6 +123,26 @@ TEST(FillRandomTest, ABatchFetchedAsAWholeDependsOnItsPositionAlone) {
   EXPECT_NE(first, second);
   EXPECT_EQ(filled(other, memory, Numbers(3), 3), second);
   EXPECT_EQ(filled(other, memory, Numbers(3), 0), first);
+}
+
+// After two deaths its samples are fetched one by one, to find the one to blame; there is none.
+TEST(FillRandomTest, ABatchThatIsSearchedForADeadlySampleHasTheBytesOfOneThatIsNot) {
+  auto fetcher = whole_fetcher_of([](std::span<const size_t> indices) {
+    Numbers samples;
+    for (size_t i = 0; i < indices.size(); ++i) samples.push_back(draw());
+    return samples;
+  });
+  HeapSlot memory;
+  HandWorker one(fetcher);
+  const Numbers undisturbed = filled(one, memory, Numbers(3), 0);
+  const Slot slot = memory.publish(Numbers(3), 5, 0);
+  slot.header().one_by_one = 1;
+  {
+    const Filler::OwnRandomness own(one.filler());
+    one.work(slot, {0, 3});
+  }
+  EXPECT_EQ(one.filler().complete(slot), SlotStatus::kReady);
+  EXPECT_EQ(column<int64_t>(slot, 0), undisturbed);
 }
 
 // Draws at index 7 only, long after the loader has learned that it draws nothing.

@@ -10,11 +10,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "datasets.h"
@@ -51,11 +55,11 @@ DataLoaderOptions skipping(int64_t workers, int64_t batch_size = 3) {
   return {.batch_size = batch_size, .num_workers = workers, .on_error = OnError::kSkip};
 }
 
-TEST(SkipTest, ABatchIsFilledUpWithTheLastSamplesOfTheEpoch) {
+TEST(SkipTest, SamplesThatFailAreLeftOutAndThoseBehindMoveUp) {
   for (const int64_t workers : {0, 1, 3}) {
     DataLoader loader(Holes{10, {1, 2, 4}}, skipping(workers));
     for (int epoch = 1; epoch <= 2; ++epoch) {
-      EXPECT_THAT(batches_of(loader), ElementsAre(Numbers{0, 9, 8}, Numbers{3, 7, 5}, Numbers{6}))
+      EXPECT_THAT(batches_of(loader), ElementsAre(Numbers{0, 3, 5}, Numbers{6, 7, 8}, Numbers{9}))
           << workers;
       EXPECT_EQ(loader.stats().errors, 3 * epoch);
     }
@@ -67,7 +71,7 @@ TEST(SkipTest, ABatchIsFilledUpWithTheLastSamplesOfTheEpoch) {
 TEST(SkipTest, SamplesThatFillUpMayFailToo) {
   for (const int64_t workers : {0, 2}) {
     DataLoader loader(Holes{8, {1, 6, 7}}, skipping(workers));
-    EXPECT_THAT(batches_of(loader), ElementsAre(Numbers{0, 5, 2}, Numbers{3, 4})) << workers;
+    EXPECT_THAT(batches_of(loader), ElementsAre(Numbers{0, 2, 3}, Numbers{4, 5})) << workers;
   }
 }
 
@@ -81,14 +85,17 @@ TEST(SkipTest, TheLastBatchIsLeftWithWhatIsGoodOfIt) {
   }
 }
 
-TEST(SkipTest, AShortLastBatchIsDroppedButGivesItsSamplesFirst) {
+TEST(SkipTest, AShortLastBatchFillsUpTheOneBeforeAndIsDroppedThen) {
   for (const int64_t workers : {0, 1, 3}) {
     auto options = skipping(workers);
     options.drop_last = true;
     DataLoader loader(Holes{9, {0, 4}}, options);
-    EXPECT_THAT(batches_of(loader), ElementsAre(Numbers{8, 1, 2}, Numbers{3, 7, 5})) << workers;
+    EXPECT_THAT(batches_of(loader), ElementsAre(Numbers{1, 2, 3}, Numbers{5, 6, 7})) << workers;
     DataLoader last(Holes{6, {5}}, options);
     EXPECT_THAT(batches_of(last), ElementsAre(Numbers{0, 1, 2})) << workers;
+    options.batch_size = 7;
+    DataLoader many(Holes{74, {20, 60}}, options);
+    EXPECT_EQ(epoch_of(many).size(), 70u) << workers;
   }
 }
 
@@ -118,6 +125,74 @@ TEST(SkipTest, EachGoodSampleComesOnceAndTheBatchesDoNotDependOnTheWorkers) {
     if (!bad.contains(i)) good.push_back(i);
   }
   EXPECT_THAT(seen, UnorderedElementsAreArray(good));
+}
+
+// Where its place among the samples that come is another one, its randomness is the same.
+TEST(SkipTest, TheRandomnessOfASampleDoesNotDependOnThoseThatFail) {
+  const auto epoch = [](std::set<int64_t> bad, int64_t workers) {
+    auto options = skipping(workers, 4);
+    options.seed = 5;
+    const auto draws = Made{40, [bad](size_t index) {
+                              if (bad.contains(static_cast<int64_t>(index))) throw 1;
+                              return std::pair(static_cast<int64_t>(index),
+                                               at::randint(1 << 30, {}, at::kLong));
+                            }};
+    DataLoader loader(draws, options);
+    std::map<int64_t, int64_t> drawn;
+    for (auto& [index, values] : loader) {
+      for (size_t i = 0; i < numbers(index).size(); ++i) {
+        drawn[numbers(index)[i]] = numbers(values)[i];
+      }
+    }
+    return drawn;
+  };
+  auto all = epoch({}, 0);
+  for (const int64_t index : {3, 4, 17, 38}) all.erase(index);
+  for (const int64_t workers : {0, 1, 3}) EXPECT_EQ(epoch({3, 4, 17, 38}, workers), all) << workers;
+}
+
+TEST(SkipTest, TakesNoMoreOfTheSamplerThanIsNeeded) {
+  struct Endless final : Sampler<int64_t> {
+    int64_t next_index = 0;
+    void reset() override { next_index = 0; }
+    std::optional<int64_t> next() override { return next_index++; }
+    std::optional<int64_t> size() const override { return std::nullopt; }
+  };
+  for (const int64_t workers : {0, 2}) {
+    const auto sampler = std::make_shared<Endless>();
+    auto options = skipping(workers, 4);
+    options.sampler = sampler;
+    DataLoader loader(Holes{int64_t{1} << 40, {2, 3, 11}}, options);
+    auto batch = loader.begin();
+    EXPECT_EQ(numbers(*batch), (Numbers{0, 1, 4, 5}));
+    EXPECT_EQ(numbers(*++batch), (Numbers{6, 7, 8, 9}));
+    EXPECT_EQ(numbers(*++batch), (Numbers{10, 12, 13, 14}));
+    EXPECT_LT(sampler->next_index, 10'000);
+  }
+}
+
+TEST(SkipTest, WhatTheSamplerThrowsComesBehindTheBatchesBefore) {
+  struct Breaks final : Sampler<int64_t> {
+    int64_t next_index = 0;
+    void reset() override { next_index = 0; }
+    std::optional<int64_t> next() override {
+      if (next_index == 9) throw std::logic_error("no more");
+      return next_index++;
+    }
+    std::optional<int64_t> size() const override { return std::nullopt; }
+  };
+  for (const int64_t workers : {0, 2}) {
+    auto options = skipping(workers, 2);
+    options.sampler = std::make_shared<Breaks>();
+    DataLoader loader(Holes{20, {1}}, options);
+    Numbers seen;
+    EXPECT_THROW(
+        for (auto& batch : loader) {
+          for (const int64_t index : numbers(batch)) seen.push_back(index);
+        },
+        std::logic_error);
+    EXPECT_EQ(seen, (Numbers{0, 2, 3, 4, 5, 6})) << workers;
+  }
 }
 
 TEST(SkipTest, GoesOnInAnEpochThatIsResumed) {
@@ -166,11 +241,63 @@ TEST(OnErrorTest, WholeBatchesThatThrowAreFetchedOneByOne) {
   };
   for (const int64_t workers : {0, 2}) {
     DataLoader skips(Whole{{5, {1}}}, skipping(workers, 2));
-    EXPECT_THAT(batches_of(skips), ElementsAre(Numbers{0, 4}, Numbers{2, 3}));
+    EXPECT_THAT(batches_of(skips), ElementsAre(Numbers{0, 2}, Numbers{3, 4}));
     DataLoader substitutes(
         Whole{{4, {1}}},
         {.batch_size = 2, .num_workers = workers, .on_error = OnError::kSubstitute});
     EXPECT_THAT(batches_of(substitutes), ElementsAre(Numbers{0, 0}, Numbers{2, 3}));
+  }
+}
+
+// A small tensor is written to the batch late, when the fetch that it came of may be gone.
+TEST(OnErrorTest, SmallTensorsOfWholeBatchesThatThrowAreThoseOfTheirSamples) {
+  struct Whole {
+    size_t size() const { return 64; }
+    at::Tensor get(size_t index) const {
+      if (index % 9 == 4) throw std::runtime_error("broken");
+      return at::full({16}, static_cast<int64_t>(index), at::kLong);
+    }
+    std::vector<at::Tensor> get_batch(std::span<const size_t> wanted) const {
+      std::vector<at::Tensor> all;
+      for (const size_t index : wanted) all.push_back(get(index));
+      return all;
+    }
+  };
+  for (const OnError on_error : {OnError::kSkip, OnError::kSubstitute}) {
+    for (const int64_t workers : {0, 2}) {
+      DataLoader loader(Whole{},
+                        {.batch_size = 8, .num_workers = workers, .on_error = on_error});
+      for (auto& batch : loader) {
+        EXPECT_TRUE(at::equal(batch, batch.select(1, 0).unsqueeze(1).expand_as(batch)));
+        for (const int64_t index : numbers(batch.select(1, 0))) {
+          EXPECT_TRUE(index >= 0 && index < 64 && index % 9 != 4) << index;
+        }
+      }
+    }
+  }
+}
+
+TEST(OnErrorTest, EachSampleThatIsReplacedIsCounted) {
+  for (const int64_t workers : {0, 2}) {
+    DataLoader loader(Made{300, [](size_t index) {
+                             if (index % 100 != 7) throw std::runtime_error("broken");
+                             return static_cast<int64_t>(index);
+                           }},
+                      {.batch_size = 100, .num_workers = workers, .on_error = OnError::kSubstitute});
+    batches_of(loader);
+    EXPECT_EQ(loader.stats().errors, 3 * 99) << workers;
+  }
+}
+
+// What was left out of batches that are only on their way is not told yet.
+TEST(OnErrorTest, ErrorsAreCountedWithTheBatchThatTheyConcern) {
+  for (const int64_t workers : {0, 2}) {
+    DataLoader loader(Holes{40, {3, 30}}, skipping(workers, 5));
+    auto batch = loader.begin();
+    EXPECT_EQ(loader.stats().errors, 1);
+    while (!(++batch == loader.end())) {
+    }
+    EXPECT_EQ(loader.stats().errors, 2);
   }
 }
 

@@ -29,7 +29,7 @@ class ReplacementsTest : public testing::Test {
     worker.work_on(0, 0);
     worker.progress.row = row;
     worker.wait_status = SIGKILL;
-    if (row < 4) slot_.own(row, Slot::worker(0, id));
+    if (row != Progress::kNoRow) slot_.own(row < 4 ? row : 0, Slot::worker(0, id));
     return worker;
   }
   bool allow(Replacements& replacements, WorkerRecord& worker) {
@@ -88,7 +88,7 @@ TEST_F(ReplacementsTest, WhatIsDoneIsNotToBlame) {
 TEST_F(ReplacementsTest, ARecordThatWasWrittenOverTellsOfNoSample) {
   Replacements many(control_, {.max_restarts = 9, .condemns = true});
   for (const uint64_t claim : {uint64_t{77} << 32, ~uint64_t{1}, uint64_t{5}}) {
-    WorkerRecord& worker = dies_at(Progress::kNoRow - 1);
+    WorkerRecord& worker = dies_at(Progress::kAllRows);
     for (int i = 0; i < 2; ++i) {
       worker.claim = claim;
       EXPECT_TRUE(many.allow(worker));
@@ -111,8 +111,8 @@ TEST_F(ReplacementsTest, TheSampleIsCondemnedAndTold) {
   EXPECT_TRUE(allow(many, dies_at(1, 1)));
   EXPECT_TRUE(slot_.is_condemned(1));
   EXPECT_FALSE(slot_.is_condemned(2));
-  EXPECT_EQ(slot_.header().num_bad, 1u);
-  const Failure failure = load_failure(slot_, slot_.header().bad[0]);
+  EXPECT_EQ(slot_.failures()[2], 0u);
+  const Failure failure = load_failure(slot_, slot_.failures()[1]);
   EXPECT_EQ(failure.index, 11);
   EXPECT_EQ(failure.worker_id, 1);
   EXPECT_THAT(failure.text, HasSubstr("; the same sample had ended a worker before"));
@@ -133,14 +133,23 @@ TEST_F(ReplacementsTest, TheSampleIsCondemnedAndTold) {
 
 TEST_F(ReplacementsTest, AWholeBatchIsFetchedOneByOneFirst) {
   Replacements many(control_, {.max_restarts = 9, .whole_batches = true, .condemns = true});
-  EXPECT_TRUE(allow(many, dies_at(0)));
-  EXPECT_TRUE(allow(many, dies_at(0)));
+  EXPECT_TRUE(allow(many, dies_at(Progress::kAllRows)));
+  EXPECT_TRUE(allow(many, dies_at(Progress::kAllRows)));
   EXPECT_FALSE(slot_.is_condemned(0));
   EXPECT_EQ(slot_.header().one_by_one, 1u);
   EXPECT_TRUE(allow(many, dies_at(0)));
   EXPECT_FALSE(slot_.is_condemned(0));
   EXPECT_TRUE(allow(many, dies_at(0)));
   EXPECT_TRUE(slot_.is_condemned(0));
+}
+
+TEST_F(ReplacementsTest, NoSampleIsToBlameForABatchThatEndsWorkersAlsoWhenNoSampleAloneDoes) {
+  Replacements many(control_, {.max_restarts = 9, .whole_batches = true, .condemns = true});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(allow(many, dies_at(Progress::kAllRows)));
+  WorkerRecord& last = dies_at(Progress::kAllRows);
+  EXPECT_FALSE(allow(many, last));
+  EXPECT_EQ(last.final, Final::kBatchKilledTwice);
+  EXPECT_FALSE(slot_.is_condemned(0));
 }
 
 }  // namespace

@@ -259,6 +259,35 @@ TEST(RestartTest, ABatchThatEndsTwoWorkersIsReportedAsABatch) {
   EXPECT_EQ(epoch_of(loader), up_to(64));
 }
 
+// Nobody is to blame for two deaths: the bytes are those of a run without.
+TEST(RestartTest, AWholeBatchThatDrawsHasTheSameBytesHoweverManyWorkersWereKilled) {
+  struct Draws {
+    int most_deaths;
+    Shared<std::atomic<int>> deaths = {};
+    int64_t get(size_t) { return at::randint(1 << 30, {}, at::kLong).item<int64_t>(); }
+    std::vector<int64_t> get_batch(std::span<const size_t> indices) {
+      if (indices.front() == 16 && (*deaths)++ < most_deaths) kill_self();
+      std::vector<int64_t> all;
+      for (const size_t index : indices) all.push_back(get(index));
+      return all;
+    }
+    size_t size() const { return 40; }
+  };
+  for (const OnError on_error : {OnError::kSkip, OnError::kSubstitute}) {
+    DataLoaderOptions options{.batch_size = 8, .seed = 4, .on_error = on_error};
+    DataLoader undisturbed(Draws{0}, options);
+    const Numbers expected = epoch_of(undisturbed);
+    options.num_workers = 2;
+    options.max_restarts = 10;
+    for (const int deaths : {1, 2, 3}) {
+      DataLoader loader(Draws{deaths}, options);
+      EXPECT_EQ(epoch_of(loader), expected) << deaths;
+      EXPECT_EQ(loader.stats().restarts, deaths);
+      EXPECT_EQ(loader.stats().errors, 0);
+    }
+  }
+}
+
 TEST(DeadlySampleTest, OfAWholeBatchIsFoundByFetchingOneByOne) {
   struct Whole {
     int64_t get(size_t index) {
@@ -275,7 +304,7 @@ TEST(DeadlySampleTest, OfAWholeBatchIsFoundByFetchingOneByOne) {
   for (const int64_t workers : {1, 2}) {
     DataLoader loader(Whole{}, handling(OnError::kSkip, workers));
     Numbers all = epoch_of(loader);
-    EXPECT_EQ(all[19], 63);
+    EXPECT_EQ(all[19], 20);
     EXPECT_EQ(loader.stats().restarts, 4);  // two for the batch, two for the sample
     ASSERT_EQ(loader.stats().bad_samples.size(), 1u);
     EXPECT_EQ(loader.stats().bad_samples[0].index, 19);

@@ -2,6 +2,7 @@
 
 // A run that is saved, ended and resumed has the bytes of one that was not, whatever changes.
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -149,6 +150,27 @@ TEST(ResumeHereTest, AfterABreakTheRestOfThatEpochIsStillThere) {
   }
   loader.load_state_dict(loader.state_dict());
   EXPECT_EQ(epoch_of(loader), (Numbers{2, 3, 4, 5}));
+}
+
+TEST(ResumeHereTest, AStateThatIsRefusedChangesNothing) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
+  const DataLoaderOptions options{
+      .batch_size = 2, .shuffle = true, .generator = generator};
+  DataLoader loader(Counting{20}, options);
+  auto batch = loader.begin();
+  ++batch;
+  const StateDict good = loader.state_dict();
+  for (const char* name : {"place.batches", "place.samples", "epoch", "version",
+                           "generator.draws"}) {
+    StateDict damaged = good;
+    damaged.set(name, int64_t{1} << 62);
+    const at::Tensor before = generator.get_state();
+    if (std::string(name) == "epoch") continue;  // any number may be one
+    EXPECT_THROW(loader.load_state_dict(damaged), std::invalid_argument) << name;
+    EXPECT_TRUE(at::equal(generator.get_state(), before)) << name;
+  }
+  ++batch;  // its epoch goes on
+  EXPECT_EQ(numbers(*batch).size(), 2u);
 }
 
 TEST(ResumeHereTest, LoadingEndsAnEpochThatIsUnderWay) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -46,8 +47,8 @@ TEST(StreamSourceTest, TheCallerIsAStreamOfItsOwn) {
   const DataLoaderOptions options{.batch_size = 2};
   StreamSource source(options, no_size);
   source.reset();
-  EXPECT_EQ(source.next()->indices, (Numbers{0, 1}));
-  EXPECT_EQ(source.next()->indices, (Numbers{2, 3}));
+  EXPECT_EQ(source.next()->num_samples, 2u);
+  EXPECT_EQ(source.next()->position, 2u);
 }
 
 TEST(StreamSourceTest, ResumesBehindWhatWasDelivered) {
@@ -69,12 +70,25 @@ TEST(StreamSourceTest, ResumesBehindWhatWasDelivered) {
   EXPECT_EQ(first->worker, 1u);
   EXPECT_EQ(first->position, 4u);
   EXPECT_EQ(first->stream_state, "b");
+  EXPECT_EQ(other.next()->worker, 2u) << "its end is told again";
+  other.end_stream(2);
   const auto second = other.next();
   EXPECT_EQ(second->worker, 0u);
   EXPECT_EQ(second->position, 8u);
   EXPECT_EQ(second->stream_state, "d");
   EXPECT_EQ(other.next()->stream_state, "") << "told once";
   EXPECT_EQ(other.place(), place);
+}
+
+TEST(StreamSourceTest, WhatIsGivenBackComesFirstAndInItsOrder) {
+  const DataLoaderOptions options{.batch_size = 4, .num_workers = 2};
+  StreamSource source(options, no_size);
+  source.reset();
+  const Task first = *source.next();
+  const Task second = *source.next();
+  source.give_back(second);
+  source.give_back(first);
+  EXPECT_THAT(next(source, 3), ElementsAre(Pair(0, 0), Pair(1, 0), Pair(0, 4)));
 }
 
 TEST(StreamSourceTest, ADamagedPlaceIsRefused) {
@@ -92,6 +106,7 @@ TEST(StreamSourceTest, ADamagedPlaceIsRefused) {
   refused("turn", int64_t{-1});
   refused("worker1.samples", int64_t{-4});
   refused("worker1.samples", std::string("4"));
+  refused("worker1.samples", INT64_MAX / 2);
   EXPECT_THROW(source.resume({}), std::invalid_argument);
 }
 

@@ -20,13 +20,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "datasets.h"
+#include "process_memory.h"
+#include "processes.h"
 
 namespace stoker {
 namespace {
@@ -144,6 +148,41 @@ TEST(StreamsTest, InTheOrderOfCompletionEachStillComesOnce) {
       Counter{50},
       {.batch_size = 3, .num_workers = 3, .in_order = false, .shard = Shard::kSamples});
   EXPECT_THAT(epoch_of(loader), testing::UnorderedElementsAreArray(up_to(50)));
+}
+
+// The batch of a slow worker stays in flight while those of the others come and go.
+TEST(StreamsTest, OutOfOrderNoBatchIsForgottenForOthersThatOvertakeIt) {
+  struct Uneven {
+    struct Stream {
+      int64_t at = 0;
+      std::optional<int64_t> next() {
+        const auto info = worker_info().value();
+        if (at == 200) return std::nullopt;
+        if (info.id == 0 && at == 3) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        return info.id * 1000 + at++;
+      }
+    };
+    Stream stream() const { return {}; }
+  };
+  DataLoader loader(Uneven{}, {.batch_size = 4,
+                               .num_workers = 3,
+                               .timeout = std::chrono::seconds(20),
+                               .prefetch_factor = 1,
+                               .in_order = false});
+  EXPECT_EQ(epoch_of(loader).size(), 600u);
+}
+
+TEST(StreamsTest, ABatchSizeFarBeyondTheStreamTakesNoMemory) {
+  for (const int64_t workers : {0, 1}) {
+    const int64_t before = process_status(getpid(), "VmRSS:");
+    DataLoader loader(Counter{50}, {.batch_size = 50'000'000, .num_workers = workers});
+    EXPECT_EQ(epoch_of(loader), up_to(50));
+    constexpr int64_t kHundredMegabytes = 100 << 10;
+    EXPECT_LT(process_status(getpid(), "VmRSS:") - before, kHundredMegabytes);
+    for (const pid_t worker : loader_processes(static_cast<size_t>(workers)).workers) {
+      EXPECT_LT(process_status(worker, "VmRSS:") - before, kHundredMegabytes);
+    }
+  }
 }
 
 TEST(StreamsTest, AnEndlessStreamMayBeLeft) {
@@ -265,6 +304,32 @@ TEST(StreamsTest, AnExceptionNamesWorkerAndPlace) {
     ASSERT_TRUE(error);
     EXPECT_THAT(error->what(), HasSubstr("std::runtime_error at sample index 3: broken record"));
     EXPECT_EQ(error->facts().worker_id, 0);
+  }
+}
+
+TEST(StreamsTest, WhatItsStateThrowsIsTold) {
+  struct Failing {
+    struct Stream {
+      int64_t at = 0;
+      std::optional<int64_t> next() { return at < 64 ? std::optional(at++) : std::nullopt; }
+      StateDict state_dict() const {
+        if (at >= 16) throw std::runtime_error("no state");
+        return {};
+      }
+      void load_state_dict(const StateDict&) {}
+    };
+    Stream stream() const { return {}; }
+  };
+  for (const int64_t batch_size : {8, 5}) {  // behind a full batch
+    DataLoader loader(Failing{}, {.batch_size = batch_size, .num_workers = 1});
+    Numbers seen;
+    const std::string text = text_of<WorkerError>([&] {
+      for (auto& batch : loader) {
+        for (const int64_t number : numbers(batch)) seen.push_back(number);
+      }
+    });
+    EXPECT_THAT(text, HasSubstr("std::runtime_error: no state"));
+    EXPECT_EQ(seen, up_to(batch_size == 8 ? 8 : 15));
   }
 }
 

@@ -16,7 +16,7 @@ namespace stoker {
 /// What becomes of a sample whose `get` throws.
 enum class OnError : uint8_t {
   kRaise,       ///< a WorkerError ends the epoch
-  kSkip,        ///< it is left out, and its batch is filled up with the last sample of the epoch
+  kSkip,        ///< it is left out of the epoch, and the samples behind it move up
   kSubstitute,  ///< another sample of its batch takes its place
 };
 
@@ -45,8 +45,9 @@ struct DataLoaderOptions {
   /// `sampler` and `drop_last`.
   std::shared_ptr<Sampler<std::vector<int64_t>>> batch_sampler = nullptr;
 
-  /// Worker processes. 0 fetches in the calling thread, with the same bytes. The usual start: one
-  /// to two per physical core.
+  /// Worker processes. 0 fetches in the calling thread, with the same bytes: meanwhile torch's
+  /// default generator and `rand()` are in the states of the samples, for other threads too, and
+  /// afterwards where they were. The usual start: one to two per physical core.
   int64_t num_workers = 0;
 
   /// Batches in page-locked memory, for asynchronous copies to the device: the memory that workers
@@ -58,8 +59,8 @@ struct DataLoaderOptions {
   bool drop_last = false;
 
   /// Longest wait for one batch, in seconds (any `std::chrono` duration fits); 0 waits as long as
-  /// it takes. Passing it throws a WorkerError; the batch may still be asked for again. Needs
-  /// workers.
+  /// it takes. Passing it throws a WorkerError; the batch may still be asked for again, the first
+  /// one by another `begin()`. Needs workers.
   std::chrono::duration<double> timeout{0};
 
   /// Called in each worker with its id, before its first sample: once per process, so once in all
@@ -95,10 +96,12 @@ struct DataLoaderOptions {
   /// For samples whose `get` (or `get_batch`) throws, and if `max_restarts` lets workers be
   /// replaced, for those that ended two. Either way the same samples make the same batches,
   /// whatever the number of workers: `kSubstitute` takes the next sample of the batch that does not
-  /// fail; where none is left the error is raised. `kSkip` takes the samples that would have come
-  /// last, so that batches stay full and each good sample comes once; the epoch is shorter. Not for
-  /// streams; `kSkip` not with a `batch_sampler`, `kSubstitute` not with a `batch_size` of 1. See
-  /// `LoaderStats::bad_samples`.
+  /// fail; where none is left the error is raised. `kSkip` makes the batches of the samples that do
+  /// not fail, in the sampler's order: all are full but the last, and each good sample comes once; a
+  /// sample's randomness is that of its place in the order with all. What is in flight behind a
+  /// sample that fails is made again, so where many fail each is fetched about twice. Not for
+  /// streams; `kSkip` not with a `batch_sampler`, `in_order` = false or the ranks of a
+  /// DistributedSampler, `kSubstitute` not with a `batch_size` of 1. See `LoaderStats::bad_samples`.
   OnError on_error = OnError::kRaise;
 
   /// How many workers may be replaced in one epoch. One that dies (killed, crashed, out of memory,

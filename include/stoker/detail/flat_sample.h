@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <stoker/stats.h>
 
 #include <array>
 #include <cstddef>
@@ -121,6 +122,8 @@ class BatchLeaves {
     uint64_t samples = 0;
     std::optional<uint32_t> worker = std::nullopt;  // whose stream it is
     std::string stream_state = {};                  // after it, if the stream tells
+    uint64_t end = 0;                               // behind the position of its last sample
+    std::vector<BadSample> bad_samples = {};        // left out before that, or replaced in it
   };
   Delivery delivery;
 
