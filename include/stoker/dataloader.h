@@ -5,6 +5,7 @@
 #include <stoker/dataset.h>
 #include <stoker/detail/core.h>
 #include <stoker/detail/fetchers.h>
+#include <stoker/detail/require_dataset.h>
 #include <stoker/options.h>
 #include <stoker/stats.h>
 #include <stoker/worker.h>
@@ -36,12 +37,13 @@ namespace stoker {
 /// Thread safety: like Python's, one thread at a time. Process safety: in a forked child of the
 /// program a loader is inert; it must not be iterated there, and may be destroyed.
 template <class Dataset, class Collate = DefaultCollate>
-requires MapDataset<Dataset> || IterableDataset<Dataset>
 class DataLoader {
-  using Fetcher = typename detail::FetcherOf<Dataset, Collate>::type;
+  using FetcherOf =
+      detail::FetcherOf<typename detail::RequireDataset<Dataset>::type, Collate>;
+  using Fetcher = typename FetcherOf::type;
 
  public:
-  using Sample = typename detail::FetcherOf<Dataset, Collate>::Sample;
+  using Sample = typename FetcherOf::Sample;
   using Batch = CollatedBatch<Collate, Sample>;
   static_assert(CollateFunction<Collate, Sample>);
 
