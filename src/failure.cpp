@@ -40,12 +40,17 @@ std::optional<T> present(int64_t value) {
   return static_cast<T>(value);
 }
 
-// What std::throw_with_nested throws is of a type of libstdc++'s, derived from the one it was given.
+// std::throw_with_nested throws a type of libstdc++'s, derived from the one that it was given, which
+// is what is named.
 std::string name_of(const std::type_info& type) {
   constexpr std::string_view kNested = "std::_Nested_exception<";
+  constexpr std::string_view kConst = " const";
   std::string name = c10::demangle(type.name());
   if (!name.starts_with(kNested)) return name;
-  return name.substr(kNested.size(), name.size() - kNested.size() - 1);
+  name = name.substr(kNested.size(), name.rfind('>') - kNested.size());
+  if (name.ends_with(' ')) name.pop_back();  // "A<B> >"
+  if (name.ends_with(kConst)) name.resize(name.size() - kConst.size());
+  return name;
 }
 
 // Type and text of this exception alone.
