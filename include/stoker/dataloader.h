@@ -40,8 +40,7 @@ namespace stoker {
 /// program a loader is inert; it must not be iterated there, and may be destroyed.
 template <class Dataset, class Collate = DefaultCollate>
 class DataLoader {
-  using FetcherOf =
-      detail::FetcherOf<typename detail::RequireDataset<Dataset>::type, Collate>;
+  using FetcherOf = detail::FetcherOf<typename detail::RequireDataset<Dataset>::type, Collate>;
   using Fetcher = typename FetcherOf::type;
 
  public:

@@ -23,9 +23,9 @@ namespace stoker {
 ///
 /// `batch_type` is brace-initialised from the collated fields, in order; it defaults to a
 /// `std::tuple` of them. `names` are what error messages call the fields. `fields` must return
-/// references to the sample's own fields (`std::tie`; values do not compile). Where a single T is to be put together (a `collate_fn`
-/// takes or returns it, or there is no batching), it is brace-initialised from its fields, in
-/// order.
+/// references to the sample's own fields (`std::tie`; values do not compile). Where a single T is
+/// to be put together (a `collate_fn` takes or returns it, or there is no batching), it is
+/// brace-initialised from its fields, in order.
 template <class T>
 struct SampleTraits {};
 
