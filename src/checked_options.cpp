@@ -4,11 +4,16 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
 #include <sched.h>
+#include <stoker/samplers.h>
+#include <strings.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 
 namespace stoker::detail {
 
@@ -78,6 +83,16 @@ void check_on_error(const DataLoaderOptions& o) {
   require(!(o.on_error == OnError::kSkip && o.batch_sampler),
           "on_error is kSkip with a batch_sampler, whose batches are not to be filled up with "
           "others' samples; use kSubstitute");
+  const auto sampler = std::dynamic_pointer_cast<DistributedSampler>(o.sampler);
+  const bool are_equal =
+      sampler && sampler->options().num_replicas > 1 && sampler->options().padding;
+  require(!(o.on_error == OnError::kSkip && are_equal),
+          "on_error is kSkip with a DistributedSampler that gives all ranks the same number of "
+          "samples; a rank that skips some makes fewer steps, and the others would wait for it for "
+          "ever; use kSubstitute, or padding = false where ranks may differ");
+  require(!(o.on_error == OnError::kSkip && !o.in_order),
+          "on_error is kSkip with in_order = false, where it would depend on the workers which "
+          "samples fill up a batch; leave in_order true, or use kSubstitute");
   require(!(o.on_error == OnError::kSubstitute && !o.batch_sampler && o.batch_size == 1),
           "on_error is kSubstitute with batch_size = 1, where a batch has no other sample; use "
           "kSkip");
@@ -91,13 +106,31 @@ void check_randomness(const DataLoaderOptions& o) {
           "; give one for the CPU (at::detail::createCPUGenerator)");
 }
 
+// The variables by which OpenMP's runtimes, GCC's and LLVM's, are told to pin threads to cores.
+const char* pinning_variable() {
+  for (const char* const name : {"OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
+    const char* const value = std::getenv(name);
+    if (value != nullptr && strcasecmp(value, "false") != 0) return name;
+  }
+  return nullptr;
+}
+
+// What to do where OpenMP may be why there are so few cores.
+std::string advice() {
+  const char* const name = pinning_variable();
+  if (name == nullptr) return "";
+  return std::string(". ") + name +
+         " is set, which may have pinned the thread that made the loader; workers inherit that: "
+         "make the loader before the first parallel region, or unset it";
+}
+
 void warn_about_cores(int64_t num_workers) {
   cpu_set_t cpus;
   if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;
   const int cores = CPU_COUNT(&cpus);
   if (num_workers > cores) {
     TORCH_WARN("stoker: num_workers is ", num_workers, ", but this process may use only ", cores,
-               " cores; more workers than cores can slow down loading and training");
+               " cores; more workers than cores can slow down loading and training", advice());
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include <mutex>
 
+#include "seed.h"
+
 namespace stoker::detail {
 
 at::mt19937 take_draws(const std::optional<at::Generator>& generator, uint64_t draws) {
@@ -16,6 +18,12 @@ at::mt19937 take_draws(const std::optional<at::Generator>& generator, uint64_t d
   for (; draws > 0; --draws) after();
   impl->set_engine(after);
   return before;
+}
+
+at::mt19937 take_epoch(const std::optional<at::Generator>& generator, uint64_t count,
+                       uint64_t draws) {
+  const bool too_many = draws > 0 && count > kMostTaken / draws;  // the product may overflow
+  return too_many ? at::mt19937(draw_seed(generator)) : take_draws(generator, count * draws);
 }
 
 }  // namespace stoker::detail

@@ -16,6 +16,14 @@ namespace stoker::detail {
 // moved on by so many draws, under its lock.
 at::mt19937 take_draws(const std::optional<at::Generator>& generator, uint64_t draws);
 
+// Above so many draws, to move a generator on takes a noticeable part of a second.
+constexpr uint64_t kMostTaken = uint64_t{1} << 28;
+
+// What an epoch of `count` things, each of `draws` draws, is drawn from: as `take_draws`, or, above
+// kMostTaken, an engine of its own, whose seed is all that is drawn from the generator.
+at::mt19937 take_epoch(const std::optional<at::Generator>& generator, uint64_t count,
+                       uint64_t draws);
+
 class EngineDraws {
  public:
   explicit EngineDraws(const at::mt19937& engine) : engine_(engine) {}

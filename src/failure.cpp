@@ -7,9 +7,11 @@
 #include <stoker/detail/flat_sample.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iomanip>
 #include <sstream>
+#include <string_view>
 #include <typeinfo>
 
 namespace stoker::detail {
@@ -29,15 +31,30 @@ struct Stored {
 // Of a failure that the open end has no room for: room for those of hundreds of workers at once.
 constexpr uint64_t kShort = 512;
 
+// As many causes of an exception are told.
+constexpr int kMostCauses = 8;
+
 template <class T>
 std::optional<T> present(int64_t value) {
   if (value == kAbsent) return std::nullopt;
   return static_cast<T>(value);
 }
 
-}  // namespace
+// std::throw_with_nested throws a type of libstdc++'s, derived from the one that it was given, which
+// is what is named.
+std::string name_of(const std::type_info& type) {
+  constexpr std::string_view kNested = "std::_Nested_exception<";
+  constexpr std::string_view kConst = " const";
+  std::string name = c10::demangle(type.name());
+  if (!name.starts_with(kNested)) return name;
+  name = name.substr(kNested.size(), name.rfind('>') - kNested.size());
+  if (name.ends_with(' ')) name.pop_back();  // "A<B> >"
+  if (name.ends_with(kConst)) name.resize(name.size() - kConst.size());
+  return name;
+}
 
-Failure describe_exception(const std::exception_ptr& error) {
+// Type and text of this exception alone.
+Failure describe_one(const std::exception_ptr& error) {
   Failure failure;
   try {
     std::rethrow_exception(error);
@@ -45,12 +62,36 @@ Failure describe_exception(const std::exception_ptr& error) {
     failure.type_name = "c10::Error";
     failure.text = e.what_without_backtrace();
   } catch (const std::exception& e) {
-    failure.type_name = c10::demangle(typeid(e).name());
+    failure.type_name = name_of(typeid(e));
     failure.text = e.what();
   } catch (...) {
     const std::type_info* type = abi::__cxa_current_exception_type();
-    failure.type_name = type == nullptr ? "unknown" : c10::demangle(type->name());
+    failure.type_name = type == nullptr ? "unknown" : name_of(*type);
     failure.text = "an exception that is not a std::exception";
+  }
+  return failure;
+}
+
+// The exception that was being handled when this one was thrown; null if it does not say.
+std::exception_ptr cause_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::nested_exception& e) {
+    return e.nested_ptr();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+Failure describe_exception(const std::exception_ptr& error) {
+  Failure failure = describe_one(error);
+  std::exception_ptr cause = cause_of(error);
+  for (int told = 0; cause != nullptr && told < kMostCauses; ++told) {
+    const Failure behind = describe_one(cause);
+    failure.text += "; caused by " + behind.type_name + ": " + behind.text;
+    cause = cause_of(cause);
   }
   return failure;
 }
@@ -94,8 +135,10 @@ Failure load_failure(Slot slot, uint64_t offset) {
 std::string megabytes(uint64_t bytes) {
   std::ostringstream text;
   const bool many = bytes >= uint64_t{1000} << 20;
-  text << std::setprecision(many ? 4 : 3) << static_cast<double>(bytes) / (many ? 1 << 30 : 1 << 20)
-       << (many ? " GB" : " MB");
+  const bool very_many = bytes >= uint64_t{1000} << 30;
+  const int shift = very_many ? 40 : many ? 30 : 20;
+  text << std::setprecision(many ? 4 : 3) << std::ldexp(static_cast<double>(bytes), -shift)
+       << (very_many ? " TB" : many ? " GB" : " MB");
   return text.str();
 }
 

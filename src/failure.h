@@ -19,7 +19,8 @@ struct Failure {
   std::string text;
 };
 
-// Type and text of any exception, `throw 42` included.
+// Type and text of any exception, `throw 42` included; behind its text those of what caused it, as
+// std::nested_exception tells.
 Failure describe_exception(const std::exception_ptr& error);
 
 // The offset of the failure in the slot. Where the open end is full, the text is cut to what fits
@@ -28,7 +29,7 @@ uint64_t store_failure(Slot slot, const Failure& failure);
 // Throws std::runtime_error if what lies there is damaged.
 Failure load_failure(Slot slot, uint64_t offset);
 
-// "1.5 MB".
+// "1.5 MB", "12 GB", "7.276 TB".
 std::string megabytes(uint64_t bytes);
 // That a batch of such samples, of that many bytes if they can be counted, does not fit its slot.
 std::string describe_too_large(Slot slot, std::optional<uint64_t> bytes);

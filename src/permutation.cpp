@@ -2,12 +2,19 @@
 #include "permutation.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/randperm.h>
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <utility>
+
+#include "available_memory.h"
+#include "failure.h"
 
 namespace stoker::detail {
 
@@ -17,6 +24,15 @@ namespace {
 // one last.
 constexpr int64_t kMostDrawnOneByOne = std::numeric_limits<uint32_t>::max() / 20 - 1;
 
+// Of memory for an order: less is not worth a look at how much there is.
+constexpr uint64_t kNoticeable = uint64_t{64} << 20;
+
+[[noreturn]] void throw_too_large(int64_t size, uint64_t bytes) {
+  throw std::runtime_error("stoker: the order of " + std::to_string(size) + " samples takes " +
+                           megabytes(bytes) + " of memory, and " + megabytes(available_memory()) +
+                           " is available; use KeyedRandomSampler, which needs none");
+}
+
 }  // namespace
 
 uint64_t Permutation::draws(int64_t size) {
@@ -24,9 +40,24 @@ uint64_t Permutation::draws(int64_t size) {
   return size > kMostDrawnOneByOne ? 2 * count : std::max<uint64_t>(count, 1) - 1;
 }
 
+void Permutation::allocate() {
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  const auto count = static_cast<uint64_t>(size_);
+  const uint64_t bytes = count > kMost / sizeof(int64_t) ? kMost : count * sizeof(int64_t);
+  if (order_.size() == count) return;
+  if (bytes >= kNoticeable && bytes > available_memory()) throw_too_large(size_, bytes);
+  try {
+    order_.resize(count);
+  } catch (const std::bad_alloc&) {
+    throw_too_large(size_, bytes);
+  } catch (const std::length_error&) {
+    throw_too_large(size_, bytes);
+  }
+}
+
 void Permutation::begin(const at::mt19937& engine) {
+  allocate();
   engine_ = engine;
-  order_.resize(static_cast<size_t>(size_));
   if (size_ <= kMostDrawnOneByOne) {
     std::iota(order_.begin(), order_.end(), 0);
     permuted_ = 0;
@@ -35,8 +66,8 @@ void Permutation::begin(const at::mt19937& engine) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>();
   auto* const impl = at::check_generator<at::CPUGeneratorImpl>(generator);
   impl->set_engine(engine);
-  const at::Tensor order = at::randperm(size_, generator, at::TensorOptions(at::kLong));
-  std::copy_n(order.const_data_ptr<int64_t>(), size_, order_.begin());
+  at::Tensor order = at::from_blob(order_.data(), {size_}, at::TensorOptions(at::kLong));
+  at::randperm_out(order, size_, generator);
   engine_ = impl->engine();
   permuted_ = order_.size();
 }

@@ -19,6 +19,9 @@ class Permutation {
   // How often an engine is drawn from for a whole one.
   static uint64_t draws(int64_t size);
 
+  // Takes the memory for the order. Throws std::runtime_error if there is not enough. `begin` does
+  // it too; call it before what must not have happened in vain.
+  void allocate();
   // A new one, drawn from here on.
   void begin(const at::mt19937& engine);
   int64_t at(size_t position) {

@@ -2,6 +2,7 @@
 #include <stoker/sampler.h>
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -65,21 +66,25 @@ void RandomSampler::reset() {
 // the loader had run ahead by then depends on the number of workers. Without replacement that
 // includes a last, cut-off permutation, which Python draws also where nothing of it is used.
 void RandomSampler::begin() {
-  epoch_->fresh = false;
-  const auto times = [](int64_t count, uint64_t draws) {
-    return draws * static_cast<uint64_t>(count);
-  };
-  const auto engine = [&](uint64_t draws) {
-    return generator_ ? detail::take_draws(generator_, draws) : at::mt19937(detail::draw_seed({}));
+  const auto num_samples = static_cast<uint64_t>(num_samples_);
+  // A single permutation takes longer to make than its generator to be moved on, so it keeps
+  // Python's order at any size.
+  const bool is_single = !replacement_ && num_samples_ <= size_;
+  const auto engine = [&](uint64_t count, uint64_t draws) {
+    if (!generator_) return at::mt19937(detail::draw_seed({}));
+    return is_single ? detail::take_draws(generator_, count * draws)
+                     : detail::take_epoch(generator_, count, draws);
   };
   if (replacement_ && size_ > 0) {
-    epoch_->draws = detail::EngineDraws(
-        engine(times(num_samples_, detail::EngineDraws::draws_of_index(size_))));
+    epoch_->draws =
+        detail::EngineDraws(engine(num_samples, detail::EngineDraws::draws_of_index(size_)));
   } else {
-    const int64_t permutations = size_ == 0 ? 0 : num_samples_ / size_ + 1;
-    epoch_->permutation.begin(engine(times(permutations, detail::Permutation::draws(size_))));
+    epoch_->permutation.allocate();
+    const uint64_t permutations = size_ == 0 ? 0 : num_samples / static_cast<uint64_t>(size_) + 1;
+    epoch_->permutation.begin(engine(permutations, detail::Permutation::draws(size_)));
     epoch_->position = 0;
   }
+  epoch_->fresh = false;
 }
 
 std::optional<int64_t> RandomSampler::next() {
@@ -124,6 +129,11 @@ BatchSampler::BatchSampler(std::shared_ptr<Sampler<int64_t>> sampler, int64_t ba
     throw std::invalid_argument("stoker: batch_size is " + std::to_string(batch_size_) +
                                 "; it must be 1 or more");
   }
+}
+
+void BatchSampler::skip(int64_t n) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  sampler_->skip(n > kMost / batch_size_ ? kMost : n * batch_size_);
 }
 
 void BatchSampler::reset() { sampler_->reset(); }

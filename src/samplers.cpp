@@ -37,9 +37,10 @@ void SubsetRandomSampler::reset() {
 }
 
 void SubsetRandomSampler::begin() {
-  epoch_->fresh = false;
   const uint64_t draws = detail::Permutation::draws(static_cast<int64_t>(indices_.size()));
+  epoch_->permutation.allocate();
   epoch_->permutation.begin(detail::take_draws(generator_, draws));
+  epoch_->fresh = false;
 }
 
 std::optional<int64_t> SubsetRandomSampler::next() {
@@ -118,12 +119,13 @@ void DistributedSampler::reset() {
 
 std::optional<int64_t> DistributedSampler::next() {
   if (epoch_->yielded == count_) return std::nullopt;
-  const int64_t position = (options_.rank + epoch_->yielded++ * options_.num_replicas) % size_;
-  if (!options_.shuffle) return position;
-  if (std::exchange(epoch_->fresh, false)) {
+  if (options_.shuffle && epoch_->fresh) {
     epoch_->permutation.begin(
         at::mt19937(static_cast<uint64_t>(options_.seed) + static_cast<uint64_t>(epoch_->number)));
+    epoch_->fresh = false;
   }
+  const int64_t position = (options_.rank + epoch_->yielded++ * options_.num_replicas) % size_;
+  if (!options_.shuffle) return position;
   return epoch_->permutation.at(static_cast<size_t>(position));
 }
 

@@ -102,8 +102,9 @@ void WeightedRandomSampler::reset() {
 void WeightedRandomSampler::begin() {
   epoch_->fresh = false;
   if (one_by_one_) {
-    const auto draws = EngineDraws::kDrawsOfUniform * static_cast<uint64_t>(num_samples_);
-    epoch_->draws = EngineDraws(detail::take_draws(generator_, draws));
+    const auto num_samples = static_cast<uint64_t>(num_samples_);
+    epoch_->draws = EngineDraws(
+        detail::take_epoch(generator_, num_samples, EngineDraws::kDrawsOfUniform));
   } else {
     epoch_->drawn = draw_all(weights_, num_samples_, generator_);
   }

@@ -6,8 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <stoker/samplers.h>
 
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -131,6 +134,32 @@ TEST(CheckedOptionsTest, AnOrderIsGivenOnce) {
   EXPECT_NO_THROW(checked({.batch_size = 3, .shuffle = true, .drop_last = true}));
 }
 
+TEST(CheckedOptionsTest, SkippingGoesWithRanksOnlyWhereTheyMayDiffer) {
+  const auto options = [](DistributedSamplerOptions ranks) {
+    return DataLoaderOptions{.batch_size = 8,
+                             .sampler = std::make_shared<DistributedSampler>(144, ranks),
+                             .on_error = OnError::kSkip};
+  };
+  const char* const refused = "on_error is kSkip with a DistributedSampler that gives all ranks";
+  EXPECT_THAT(refusal(options({.num_replicas = 2})),
+              AllOf(HasSubstr(refused), HasSubstr("; use kSubstitute, or padding = false")));
+  EXPECT_THAT(refusal(options({.num_replicas = 2, .drop_last = true})), HasSubstr(refused));
+  EXPECT_NO_THROW(checked(options({.num_replicas = 1})));
+  EXPECT_NO_THROW(checked(options({.num_replicas = 2, .padding = false})));
+  DataLoaderOptions substituting = options({.num_replicas = 2});
+  substituting.on_error = OnError::kSubstitute;
+  EXPECT_NO_THROW(checked(substituting));
+}
+
+TEST(CheckedOptionsTest, SkippingNeedsBatchesInOrder) {
+  EXPECT_REFUSED(
+      "on_error is kSkip with in_order = false, where it would depend on the workers which samples "
+      "fill up a batch; leave in_order true, or use kSubstitute",
+      {.batch_size = 2, .in_order = false, .on_error = OnError::kSkip});
+  EXPECT_NO_THROW(
+      checked({.batch_size = 2, .in_order = false, .on_error = OnError::kSubstitute}));
+}
+
 TEST(CheckedOptionsTest, RandomnessHasOneSource) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
   EXPECT_REFUSED("generator and seed exclude each other", {.generator = generator, .seed = 1});
@@ -219,6 +248,22 @@ TEST(CheckedOptionsTest, WarnsOfMoreWorkersThanCores) {
               ElementsAre("stoker: num_workers is " + std::to_string(cores + 1) +
                           ", but this process may use only " + std::to_string(cores) +
                           " cores; more workers than cores can slow down loading and training"));
+}
+
+TEST(CheckedOptionsTest, TheWarningSaysWhereOpenMpMayHavePinnedTheThread) {
+  for (const char* const name : {"OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
+    ASSERT_EQ(std::getenv(name), nullptr);
+    Warnings warnings;
+    setenv(name, "FALSE", 1);
+    checked({.num_workers = kMostWorkers});
+    setenv(name, "close", 1);
+    checked({.num_workers = kMostWorkers});
+    unsetenv(name);
+    EXPECT_THAT(warnings.texts,
+                ElementsAre(testing::EndsWith(" training"),
+                            AllOf(HasSubstr(std::string(" training. ") + name + " is set, which "),
+                                  HasSubstr("make the loader before the first parallel region"))));
+  }
 }
 
 }  // namespace

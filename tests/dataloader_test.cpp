@@ -8,6 +8,8 @@
 #include <optional>
 #include <stdexcept>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "datasets.h"
@@ -115,13 +117,38 @@ TEST(DataLoaderTest, AMovedIteratorGoesOn) {
   EXPECT_EQ(numbers(*second), Numbers{0});
 }
 
+static_assert(!std::is_copy_constructible_v<DataLoader<Counting>>);
+static_assert(!std::is_copy_assignable_v<DataLoader<Counting>>);
+static_assert(std::is_nothrow_move_constructible_v<DataLoader<Counting>>);
+
 TEST(DataLoaderTest, AMovedLoaderGoesOn) {
-  DataLoader loader(Counting{4}, {.num_workers = 2});
-  auto it = loader.begin();
-  DataLoader moved = std::move(loader);
-  ++it;
-  EXPECT_EQ(numbers(*it), Numbers{1});
-  EXPECT_EQ(epoch_of(moved), up_to(4));
+  for (const int64_t workers : {0, 2}) {
+    DataLoader loader(Counting{6}, {.batch_size = 2, .num_workers = workers});
+    auto it = loader.begin();
+    DataLoader moved = std::move(loader);
+    EXPECT_EQ(numbers(*++it), (Numbers{2, 3}));
+    DataLoader assigned(Counting{0});
+    assigned = std::move(moved);
+    EXPECT_EQ(numbers(*++it), (Numbers{4, 5}));
+    EXPECT_EQ(++it, assigned.end());
+    EXPECT_EQ(epoch_of(assigned), up_to(6));
+  }
+}
+
+TEST(DataLoaderTest, ALoaderThatWasMovedFromSaysSo) {
+  DataLoader loader(Counting{6}, {.batch_size = 2});
+  const DataLoader moved = std::move(loader);
+  const auto expect_told = [](auto use) {
+    EXPECT_EQ(text_of<std::logic_error>(use),
+              "stoker: this loader was moved from; use the one it was moved to");
+  };
+  expect_told([&] { loader.begin(); });
+  expect_told([&] { loader.size(); });
+  expect_told([&] { loader.state_dict(); });
+  expect_told([&] { loader.load_state_dict({}); });
+  expect_told([&] { loader.dataset(); });
+  expect_told([&] { loader.options(); });
+  expect_told([&] { loader.stats(); });
 }
 
 TEST(DataLoaderTest, AnIteratorThatOutlivesItsLoaderThrowsWhenItIsUsed) {

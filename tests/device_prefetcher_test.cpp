@@ -9,7 +9,9 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "device_test.h"
@@ -312,6 +314,37 @@ TEST_F(DevicePrefetcherTest, AnIteratorKnowsWhetherItsEpochIsOver) {
   EXPECT_EQ(last->item<int64_t>(), 0);
   EXPECT_EQ(text_of<std::logic_error>([&] { ++last; }),
             "stoker: the prefetcher of this iterator is gone");
+}
+
+using OfPictures = DevicePrefetcher<std::vector<Picture>>;
+static_assert(!std::is_copy_constructible_v<OfPictures>);
+static_assert(!std::is_copy_assignable_v<OfPictures>);
+static_assert(std::is_nothrow_move_constructible_v<OfPictures>);
+
+TEST_F(DevicePrefetcherTest, AnIteratorFollowsItsPrefetcher) {
+  std::vector<at::Tensor> batches{number(1), number(2), number(3)};
+  DevicePrefetcher prefetcher(batches, fake::device());
+  auto it = prefetcher.begin();
+  DevicePrefetcher moved = std::move(prefetcher);
+  EXPECT_EQ((++it)->item<int64_t>(), 2);
+  DevicePrefetcher assigned(batches, fake::device());
+  assigned = std::move(moved);
+  EXPECT_EQ((++it)->item<int64_t>(), 3);
+  EXPECT_EQ(++it, assigned.end());
+  EXPECT_EQ(assigned.begin()->item<int64_t>(), 1);
+}
+
+TEST_F(DevicePrefetcherTest, APrefetcherThatWasMovedFromSaysSo) {
+  std::vector<at::Tensor> batches{number(1)};
+  DevicePrefetcher prefetcher(batches, fake::device());
+  const DevicePrefetcher moved = std::move(prefetcher);
+  const auto expect_told = [](auto use) {
+    EXPECT_EQ(text_of<std::logic_error>(use),
+              "stoker: this prefetcher was moved from; use the one it was moved to");
+  };
+  expect_told([&] { prefetcher.begin(); });
+  expect_told([&] { prefetcher.size(); });
+  expect_told([&] { prefetcher.device(); });
 }
 
 TEST_F(DevicePrefetcherTest, BadOptionsAreRefused) {

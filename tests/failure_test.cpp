@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <exception>
 #include <stdexcept>
+#include <string>
 
 #include "slot_memory.h"
 
@@ -50,6 +52,63 @@ TEST(DescribeExceptionTest, AnythingMayBeThrown) {
   EXPECT_EQ(failure_of_throwing(42).type_name, "int");
   EXPECT_EQ(failure_of_throwing(42).text, "an exception that is not a std::exception");
   EXPECT_THAT(failure_of_throwing(NoException{}).type_name, HasSubstr("NoException"));
+}
+
+template <class Inner, class Outer>
+std::exception_ptr nested(const Inner& inner, const Outer& outer) {
+  try {
+    try {
+      throw inner;
+    } catch (...) {
+      std::throw_with_nested(outer);
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+TEST(DescribeExceptionTest, CausesAreToldBehindTheText) {
+  const Failure failure = describe_exception(
+      nested(ImageError("premature end of file"), std::runtime_error("cannot load photo.jpg")));
+  EXPECT_EQ(failure.type_name, "std::runtime_error");
+  EXPECT_THAT(failure.text, AllOf(StartsWith("cannot load photo.jpg; caused by stoker::"),
+                                  HasSubstr("ImageError: premature end of file")));
+  EXPECT_EQ(describe_exception(nested(42, NoException{})).text,
+            "an exception that is not a std::exception; caused by int: an exception that is not a "
+            "std::exception");
+}
+
+TEST(DescribeExceptionTest, TorchsErrorsAreCausesWithoutBacktrace) {
+  try {
+    try {
+      TORCH_CHECK(false, "shapes differ");
+    } catch (...) {
+      std::throw_with_nested(ImageError("no mask"));
+    }
+  } catch (...) {
+    EXPECT_EQ(describe_exception(std::current_exception()).text,
+              "no mask; caused by c10::Error: shapes differ");
+  }
+}
+
+// Each cause is the one before with a further one around it.
+void throw_levels(int levels) {
+  try {
+    if (levels > 0) throw_levels(levels - 1);
+  } catch (...) {
+    std::throw_with_nested(std::runtime_error("level " + std::to_string(levels)));
+  }
+  if (levels == 0) throw std::runtime_error("level 0");
+}
+
+TEST(DescribeExceptionTest, EightCausesAreToldAndNoMore) {
+  try {
+    throw_levels(20);
+  } catch (...) {
+    EXPECT_THAT(describe_exception(std::current_exception()).text,
+                AllOf(StartsWith("level 20; caused by std::runtime_error: level 19; "),
+                      HasSubstr("level 12"), Not(HasSubstr("level 11"))));
+  }
 }
 
 TEST(StoreFailureTest, EverythingComesBack) {
@@ -164,6 +223,7 @@ TEST(MegabytesTest, AreGigabytesWhereTheyAreMany) {
   EXPECT_EQ(megabytes(uint64_t{999} << 20), "999 MB");
   EXPECT_EQ(megabytes(uint64_t{1000} << 20), "0.9766 GB");
   EXPECT_EQ(megabytes(uint64_t{12} << 30), "12 GB");
+  EXPECT_EQ(megabytes(8'000'000'000'000), "7.276 TB");
 }
 
 }  // namespace

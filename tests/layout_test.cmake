@@ -5,12 +5,12 @@ cmake_minimum_required(VERSION 3.25)
 
 set(tier0 bad_samples checked_size control engine_draws failure finished_batch flat_sample
   generator_state keyed_permutation
-  memory_budget permutation place record row_layout row_writer sample_clock slot state_dict stats
+  memory_budget place record row_layout row_writer sample_clock seed slot state_dict stats
   stream_copy task_source)
 set(tier1 accelerator available_memory copy_watch device_faults futex host_guard host_pin
   pinned_memory pread_file region worker_threads)
 set(tier2 arrivals batch_source checked_options collate datasets device_copy device_stage epoch_plan
-  fetcher fill hand_out pad_collate pinning publisher randomness replacements row_store sampler samplers seed slot_pool
+  fetcher fill hand_out pad_collate permutation pinning publisher randomness replacements row_store sampler samplers slot_pool
   stream_reader stream_source supervisor weighted_random_sampler worker worker_context worker_loop
   worker_report worker_watch)
 set(tier3 core)
@@ -57,8 +57,8 @@ foreach(header IN LISTS headers)
     message(SEND_ERROR "${header} includes more than std and narrow torch headers: ${bad}")
   endif()
 endforeach()
-if(public_lines GREATER 3200)
-  message(SEND_ERROR "the public headers have ${public_lines} lines; the limit is 3200")
+if(public_lines GREATER 3500)
+  message(SEND_ERROR "the public headers have ${public_lines} lines; the limit is 3500")
 endif()
 
 foreach(source IN LISTS sources)

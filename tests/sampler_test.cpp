@@ -7,7 +7,9 @@
 #include <stoker/sampler.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -19,9 +21,12 @@
 namespace stoker {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 TEST(SequentialSamplerTest, CountsUpEachEpoch) {
   SequentialSampler sampler(4);
@@ -80,6 +85,18 @@ TEST(SamplerTest, ARandomOrderGoesOnFromItsStateEpochByEpoch) {
     EXPECT_EQ(epoch(other), second) << own;
     EXPECT_EQ(epoch(other), third) << own;
   }
+}
+
+TEST(SamplerTest, MoreCanBeSkippedThanThereIs) {
+  constexpr int64_t kFar = int64_t{1} << 62;
+  const auto sequential = std::make_shared<SequentialSampler>(10);
+  BatchSampler batches(sequential, 4, false);
+  RandomSampler permuted(10, false, 35), drawn(10, true, 35), none(0);
+  EXPECT_THAT(rest(*sequential, kFar), IsEmpty());
+  EXPECT_THAT(rest(batches, kFar), IsEmpty());
+  EXPECT_THAT(rest(permuted, kFar), IsEmpty());
+  EXPECT_THAT(rest(drawn, kFar), IsEmpty());
+  EXPECT_THAT(rest(none, kFar), IsEmpty());
 }
 
 TEST(SequentialSamplerTest, MayBeEmptyButNotLess) {
@@ -244,6 +261,42 @@ TEST(RandomSamplerTest, SkipsAndResumesInAnyOfItsWays) {
       }
     }
   }
+}
+
+TEST(RandomSamplerTest, AnEpochOfBillionsOfDrawsTakesButASeedFromItsGenerator) {
+  for (const bool replacement : {false, true}) {
+    for (const int64_t num_samples : {int64_t{4'000'000'000}, INT64_MAX}) {
+      const at::Generator given = at::make_generator<at::CPUGeneratorImpl>(5);
+      RandomSampler own(1000, replacement, num_samples, given), other(1000, replacement, 2000);
+      at::manual_seed(5);
+      own.reset();
+      other.reset();
+      for (int i = 0; i < 2000; ++i) ASSERT_EQ(own.next(), other.next());
+      ASSERT_EQ(detail::draw_seed(given), detail::draw_seed({}));
+    }
+  }
+  RandomSampler only(1, false, INT64_MAX, at::make_generator<at::CPUGeneratorImpl>(5));
+  only.reset();
+  EXPECT_EQ(only.next(), 0);
+}
+
+TEST(RandomSamplerTest, AnOrderThatMemoryCannotHoldIsRefusedAtEachTry) {
+  for (const bool own : {false, true}) {
+    const auto given = at::make_generator<at::CPUGeneratorImpl>(5);
+    RandomSampler sampler(1'000'000'000'000, own ? std::optional(given) : std::nullopt);
+    sampler.reset();
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT(
+          text_of<std::runtime_error>([&] { sampler.next(); }),
+          AllOf(StartsWith("stoker: the order of 1000000000000 samples takes 7.276 TB of memory, "
+                           "and "),
+                EndsWith(" is available; use KeyedRandomSampler, which needs none")));
+    }
+    EXPECT_EQ(detail::draw_seed(given),
+              detail::draw_seed(at::make_generator<at::CPUGeneratorImpl>(5)));
+  }
+  EXPECT_THAT(text_of<std::runtime_error>([] { RandomSampler(INT64_MAX).next(); }),
+              HasSubstr("use KeyedRandomSampler"));
 }
 
 TEST(RandomSamplerTest, NumSamplesIsPositiveAndTheyAreThere) {

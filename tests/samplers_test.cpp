@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -143,6 +144,18 @@ TEST(WeightedRandomSamplerTest, TakesMoreWeightsThanAFloatCanCount) {
   EXPECT_THAT(sorted(epoch(without)), ElementsAre(kCount - 3, kCount - 1));
 }
 
+TEST(WeightedRandomSamplerTest, AnEpochOfBillionsOfDrawsTakesButASeedFromItsGenerator) {
+  for (const int64_t num_samples : {int64_t{4'000'000'000}, INT64_MAX}) {
+    const at::Generator given = seeded(5), same = seeded(5);
+    WeightedRandomSampler sampler({1, 2, 3}, num_samples, true, given);
+    WeightedRandomSampler other({1, 2, 3}, 100, true, seeded(detail::draw_seed(same)));
+    sampler.reset();
+    other.reset();
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(sampler.next(), other.next());
+    ASSERT_EQ(detail::draw_seed(given), detail::draw_seed(same));
+  }
+}
+
 TEST(WeightedRandomSamplerTest, GoesOnFromItsState) {
   std::vector<double> weights(40);
   std::iota(weights.begin(), weights.end(), 0);
@@ -254,6 +267,22 @@ TEST(DistributedSamplerTest, GoesOnFromItsState) {
           100, DistributedSamplerOptions{.num_replicas = 3, .rank = rank, .seed = 9});
     });
   }
+}
+
+TEST(DistributedSamplerTest, AnOrderThatMemoryCannotHoldIsRefusedAtEachTry) {
+  DistributedSampler sampler(1'000'000'000'000, {.num_replicas = 2});
+  sampler.reset();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(text_of<std::runtime_error>([&] { sampler.next(); }),
+                HasSubstr("use KeyedRandomSampler"));
+  }
+  EXPECT_EQ(rest(sampler, int64_t{1} << 62), Numbers());
+}
+
+TEST(DistributedSamplerTest, TellsItsOptions) {
+  const DistributedSampler sampler(10, {.num_replicas = 3, .rank = 2, .padding = false});
+  EXPECT_EQ(sampler.options().rank, 2);
+  EXPECT_FALSE(sampler.options().padding);
 }
 
 TEST(DistributedSamplerTest, RefusesRanksThatAreNotThere) {

@@ -5,6 +5,7 @@
 #include <stoker/dataset.h>
 #include <stoker/detail/core.h>
 #include <stoker/detail/fetchers.h>
+#include <stoker/detail/require_dataset.h>
 #include <stoker/options.h>
 #include <stoker/stats.h>
 #include <stoker/worker.h>
@@ -33,15 +34,17 @@ namespace stoker {
 /// Construct loaders early: before threads are started, before CUDA is used, and before memory is
 /// filled that the workers do not need, since each fork copies the page tables of all of it.
 ///
+/// Move-only; its iterators follow it. One that was moved from throws `std::logic_error` when used.
+///
 /// Thread safety: like Python's, one thread at a time. Process safety: in a forked child of the
 /// program a loader is inert; it must not be iterated there, and may be destroyed.
 template <class Dataset, class Collate = DefaultCollate>
-requires MapDataset<Dataset> || IterableDataset<Dataset>
 class DataLoader {
-  using Fetcher = typename detail::FetcherOf<Dataset, Collate>::type;
+  using FetcherOf = detail::FetcherOf<typename detail::RequireDataset<Dataset>::type, Collate>;
+  using Fetcher = typename FetcherOf::type;
 
  public:
-  using Sample = typename detail::FetcherOf<Dataset, Collate>::Sample;
+  using Sample = typename FetcherOf::Sample;
   using Batch = CollatedBatch<Collate, Sample>;
   static_assert(CollateFunction<Collate, Sample>);
 
@@ -49,6 +52,9 @@ class DataLoader {
   explicit DataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate_fn = {})
       : DataLoader(std::make_unique<Fetcher>(std::move(dataset), std::move(collate_fn)),
                    std::move(options)) {}
+
+  DataLoader(DataLoader&&) noexcept = default;
+  DataLoader& operator=(DataLoader&&) noexcept = default;
 
   /// An input iterator; `*` gives the same batch until `++`. Move-only: one epoch has one consumer.
   class Iterator {
@@ -122,13 +128,16 @@ class DataLoader {
 
   /// Begins a new epoch; cheap also when the one before was left early. Ends that one: an iterator
   /// of it that is still used throws `std::logic_error`.
-  Iterator begin() { return Iterator(core_, core_->begin_epoch()); }
+  Iterator begin() {
+    const uint64_t epoch = core().begin_epoch();
+    return Iterator(core_, epoch);
+  }
   std::default_sentinel_t end() const { return {}; }
 
   /// Batches per epoch, as Python's `len(loader)`; of a stream, what its dataset's `size()`
   /// promises. Throws `std::logic_error` if the sampler, or the stream's dataset, does not tell.
   size_t size() const {
-    const auto size = core_->size();
+    const auto size = core().size();
     if (!size) throw std::logic_error("stoker: the sampler does not tell its size");
     return static_cast<size_t>(*size);
   }
@@ -136,7 +145,7 @@ class DataLoader {
   /// Where the loader is: after the batch that was handed out last. A few hundred bytes (5 KB where
   /// the generator is more than a million draws from its seed). Compare torchdata's
   /// `StatefulDataLoader`.
-  StateDict state_dict() const { return core_->state_dict(); }
+  StateDict state_dict() const { return core().state_dict(); }
 
   /// The next `begin()` goes on after that place, with the bytes that would have come, also with
   /// another `num_workers`, `prefetch_factor` or persistence; if nothing is left of that epoch, it
@@ -148,18 +157,26 @@ class DataLoader {
   /// `Sampler::state_dict`. Ends an epoch that is under way.
   /// Throws `std::invalid_argument` for a damaged state, or one of another `batch_size` or size of
   /// the dataset.
-  void load_state_dict(const StateDict& state) { core_->load_state_dict(state); }
+  void load_state_dict(const StateDict& state) { core().load_state_dict(state); }
 
   /// The program's own copy of the dataset. Changes reach the workers when they are forked: at
   /// the next epoch with `persistent_workers = false`, never with persistent ones.
-  Dataset& dataset() { return fetcher_->dataset(); }
-  const DataLoaderOptions& options() const { return core_->options(); }
-  const LoaderStats& stats() const { return core_->stats(); }
+  Dataset& dataset() {
+    core();
+    return fetcher_->dataset();
+  }
+  const DataLoaderOptions& options() const { return core().options(); }
+  const LoaderStats& stats() const { return core().stats(); }
 
  private:
   DataLoader(std::unique_ptr<Fetcher> fetcher, DataLoaderOptions options)
       : fetcher_(fetcher.get()),
         core_(std::make_shared<detail::LoaderCore>(std::move(fetcher), std::move(options))) {}
+
+  detail::LoaderCore& core() const {
+    if (core_) return *core_;
+    throw std::logic_error("stoker: this loader was moved from; use the one it was moved to");
+  }
 
   Fetcher* fetcher_;  // owned by core_
   std::shared_ptr<detail::LoaderCore> core_;

@@ -39,6 +39,8 @@ namespace stoker {
 ///
 /// Not during the capture of a CUDA graph: copy batches into the graph's input instead.
 ///
+/// Move-only; its iterators follow it. One that was moved from throws `std::logic_error` when used.
+///
 /// Thread safety: one thread at a time, not always the same. Several prefetchers, on one device or
 /// several, are independent.
 template <class Loader>
@@ -52,6 +54,9 @@ class DevicePrefetcher {
   /// the loader, whose workers must be forked first.
   DevicePrefetcher(Loader& loader, at::Device device, DevicePrefetcherOptions options = {})
       : state_(std::make_shared<State>(loader, device, std::move(options))) {}
+
+  DevicePrefetcher(DevicePrefetcher&&) noexcept = default;
+  DevicePrefetcher& operator=(DevicePrefetcher&&) noexcept = default;
 
   /// An input iterator; `*` gives the same batch until `++`. Move-only: one epoch has one consumer.
   class Iterator {
@@ -110,15 +115,18 @@ class DevicePrefetcher {
   };
 
   /// Begins a new epoch of the loader, and ends the one before.
-  Iterator begin() { return Iterator(state_); }
+  Iterator begin() {
+    state();
+    return Iterator(state_);
+  }
   std::default_sentinel_t end() const { return {}; }
 
   /// Batches per epoch, if the loader tells.
   auto size() const requires requires(const Loader& loader) { loader.size(); }
-  { return state_->loader.size(); }
+  { return state().loader.size(); }
 
   /// Where the batches are; with its index.
-  at::Device device() const { return state_->batches.device(); }
+  at::Device device() const { return state().batches.device(); }
 
  private:
   struct State {
@@ -166,6 +174,11 @@ class DevicePrefetcher {
     bool is_over = false;
     uint64_t epoch = 0;
   };
+
+  State& state() const {
+    if (state_) return *state_;
+    throw std::logic_error("stoker: this prefetcher was moved from; use the one it was moved to");
+  }
 
   std::shared_ptr<State> state_;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stoker/detail/codec.h>
+#include <stoker/detail/require_sample.h>
 
 #include <cstddef>
 #include <tuple>
@@ -22,23 +23,20 @@ namespace stoker {
 ///
 /// `batch_type` is brace-initialised from the collated fields, in order; it defaults to a
 /// `std::tuple` of them. `names` are what error messages call the fields. `fields` must return
-/// references into the sample (`std::tie`). Where a single T is to be put together (a `collate_fn`
-/// takes or returns it, or there is no batching), it is brace-initialised from its fields, in
-/// order.
+/// references to the sample's own fields (`std::tie`; values do not compile). Where a single T is
+/// to be put together (a `collate_fn` takes or returns it, or there is no batching), it is
+/// brace-initialised from its fields, in order.
 template <class T>
 struct SampleTraits {};
 
 namespace detail {
 
-// The user's own struct, through SampleTraits.
-template <class T>
-concept HasFields = requires(const T& value) {
-  SampleTraits<T>::fields(value);
-};
-
+// Of fields that cannot travel, which Require has told.
 template <class Fields>
-struct FieldsBatch;
-template <class... Fields>
+struct FieldsBatch {
+  using type = std::tuple<>;
+};
+template <Collatable... Fields>
 struct FieldsBatch<std::tuple<Fields...>> {
   using type = std::tuple<batch_t<Fields>...>;
   template <class Batch>
@@ -62,7 +60,8 @@ struct BatchTypeOf<T, Default> {
 
 template <HasFields T>
 struct Codec<T> {
-  using Fields = decltype(SampleTraits<T>::fields(std::declval<const T&>()));
+  using Fields = typename FieldsOf<T>::type;
+  static_assert(Require<Fields, WholeSample>::value);
   using batch_type = typename BatchTypeOf<T, typename FieldsBatch<Fields>::type>::type;
 
   template <class Sink>

@@ -67,6 +67,14 @@ class SequentialSampler final : public Sampler<int64_t> {
 /// in exactly the order of `torch.utils.data.RandomSampler`: with a generator they are drawn from
 /// that one; without, a seed is drawn from torch's default generator. Either way, all that a whole
 /// epoch draws from there is drawn at its first `next`, also if the epoch is left early.
+///
+/// One order is not Python's: where an epoch is more than a single permutation and takes more than
+/// 2^28 draws, only a seed is drawn from the given generator, as without one. So the first index
+/// comes at once, however great `num_samples` is. (Python draws from the generator as it goes; then
+/// one left early would be wherever the loader had run ahead to.)
+///
+/// Memory: without replacement 8 bytes per sample; the first `next` throws `std::runtime_error` if
+/// there is not enough. KeyedRandomSampler needs none.
 class RandomSampler final : public Sampler<int64_t> {
  public:
   /// Throws `std::invalid_argument` if `size` is negative. Size 0 is an empty epoch (Python
@@ -111,7 +119,7 @@ class BatchSampler final : public Sampler<std::vector<int64_t>> {
   void reset() override;
   std::optional<std::vector<int64_t>> next() override;
   std::optional<int64_t> size() const override;
-  void skip(int64_t n) override { sampler_->skip(n * batch_size_); }
+  void skip(int64_t n) override;
   StateDict state_dict() const override { return sampler_->state_dict(); }
   void load_state_dict(const StateDict& state) override { sampler_->load_state_dict(state); }
 

@@ -42,7 +42,8 @@ class SubsetRandomSampler final : public Sampler<int64_t> {
 /// probability in proportion to weights[i], which need not add up to 1. Everything is drawn from
 /// the generator (torch's default one, if absent) at the first `next`. The order is that of
 /// `torch.utils.data.WeightedRandomSampler`; unlike there, more than 2^24 weights are possible, and
-/// an index of weight 0 is never drawn.
+/// an index of weight 0 is never drawn. Of more than 2^27 with replacement, the order is another
+/// than there: only a seed is drawn from the generator, so that the first comes at once.
 ///
 /// Memory: 8 bytes per weight; without replacement, 24 more per weight at the start of an epoch.
 class WeightedRandomSampler final : public Sampler<int64_t> {
@@ -107,6 +108,7 @@ class DistributedSampler final : public Sampler<int64_t> {
   /// How many of this rank's indices are no repetitions: the first ones of each epoch. What follows
   /// is padding, to be left out of an evaluation's sums.
   int64_t valid_count() const { return valid_count_; }
+  const DistributedSamplerOptions& options() const { return options_; }
 
   void reset() override;
   std::optional<int64_t> next() override;

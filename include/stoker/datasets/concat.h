@@ -36,7 +36,7 @@ class Offsets {
 }  // namespace detail
 
 /// The samples of some datasets, one after another: a vector of datasets of one type, or datasets
-/// of several types whose samples are of the same type, `ConcatDataset(photos, drawings)`. Compare
+/// of several types whose samples are of the same type, `ConcatDataset{photos, drawings}`. Compare
 /// `torch.utils.data.ConcatDataset`.
 template <MapDataset... Datasets>
 requires(sizeof...(Datasets) > 0) class ConcatDataset {

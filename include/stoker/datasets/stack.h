@@ -22,7 +22,7 @@ size_t same_size(std::span<const size_t> sizes);
 }  // namespace detail
 
 /// Sample i is made of sample i of each of some datasets: a tuple of them with
-/// `StackDataset(images, texts)`, or `Whole{image, text}` with `stack<Whole>(images, texts)`, for a
+/// `StackDataset{images, texts}`, or `Whole{image, text}` with `stack<Whole>(images, texts)`, for a
 /// struct with SampleTraits. Compare `torch.utils.data.StackDataset`, with and without keywords.
 template <class Whole, MapDataset... Datasets>
 requires(sizeof...(Datasets) > 0) class StackDataset {

@@ -41,7 +41,7 @@ void check_same_rows(std::span<const TensorRows> tensors);
 
 }  // namespace detail
 
-/// Sample i is row i of each of `Count` tensors: `TensorDataset(images, labels)` yields
+/// Sample i is row i of each of `Count` tensors: `TensorDataset{images, labels}` yields
 /// `std::array<Tensor, 2>` of shapes `[...]`, views that share the tensors' memory, and its batches
 /// are `auto& [images, labels]` of shapes `[n, ...]`. Compare `torch.utils.data.TensorDataset`
 /// (libtorch's is of a single tensor).

@@ -87,7 +87,7 @@ class BatchTensors {
   // `fields` gives references to const into a batch that is none.
   template <class T>
   void find_in_fields(T& value) {
-    const auto fields = SampleTraits<T>::fields(value);
+    const typename FieldsOf<T>::type fields = SampleTraits<T>::fields(value);
     std::apply(
         [this](const auto&... parts) {
           (find(const_cast<std::remove_cvref_t<decltype(parts)>&>(parts)), ...);
