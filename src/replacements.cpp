@@ -37,7 +37,16 @@ bool Replacements::has_ended_two(const WorkerRecord& worker) {
   if (slot.bytes() == 0) return false;
   // Killed after its last sample, that one is not to blame.
   if (row != Progress::kNoRow && !slot.is_held_by(hand)) return false;
-  return !killers_.emplace(claim, row).second;
+  return !killers_.insert(deed_of(worker)).second;
+}
+
+// A batch that is published again, in another slot, is the same deed.
+Replacements::Deed Replacements::deed_of(const WorkerRecord& worker) {
+  const uint32_t row = worker.progress.row.load(std::memory_order_relaxed);
+  const auto [slot, hand] = batch_of(worker);
+  if (slot.is_stream()) return {worker.claim.load(std::memory_order_relaxed), row};
+  if (row < slot.num_samples()) return {slot.positions()[row], 0};
+  return {slot.header().first_position, row};
 }
 
 // What it was at is on_error's from now on. Of a batch that was fetched as a whole, the samples are
@@ -46,8 +55,10 @@ bool Replacements::condemn(WorkerRecord& worker) {
   const uint32_t row = worker.progress.row.load(std::memory_order_relaxed);
   const auto [slot, hand] = batch_of(worker);
   if (!limits_.condemns || row == Progress::kNoRow) return false;
-  killers_.erase({worker.claim.load(std::memory_order_relaxed), row});
-  if (row == Progress::kAllRows) return slot.header().one_by_one.exchange(1) == 0;
+  if (row == Progress::kAllRows) {
+    killers_.erase(deed_of(worker));
+    return slot.header().one_by_one.exchange(1) == 0;
+  }
   if (row >= slot.num_samples()) return false;
   worker.final.store(Final::kCondemned, std::memory_order_relaxed);
   const size_t index = slot.indices()[row];

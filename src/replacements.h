@@ -28,6 +28,9 @@ class Replacements {
   bool allow(WorkerRecord& worker);
 
  private:
+  // What a worker was at: a sample, by its position in the epoch, or all of a batch.
+  using Deed = std::pair<uint64_t, uint32_t>;
+  Deed deed_of(const WorkerRecord& worker);
   bool has_ended_two(const WorkerRecord& worker);
   bool condemn(WorkerRecord& worker);
   std::pair<Slot, Hand> batch_of(const WorkerRecord& worker);
@@ -36,7 +39,7 @@ class Replacements {
   ReplacementLimits limits_;
   uint32_t epoch_ = 0;
   int64_t restarts_ = 0;                             // in that epoch
-  std::set<std::pair<uint64_t, uint32_t>> killers_;  // .. claim and row of what ended one worker
+  std::set<Deed> killers_;  // .. that ended one worker
 };
 
 }  // namespace stoker::detail

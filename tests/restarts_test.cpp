@@ -112,10 +112,7 @@ TEST(DeadlySampleTest, IsSkippedLikeOneThatThrows) {
   for (const int64_t workers : {1, 3}) {
     DataLoader loader(deadly({17}, 1000, kill_self), handling(OnError::kSkip, workers));
     const Numbers first = epoch_of(loader);
-    EXPECT_EQ(first[17], 63);
-    Numbers sorted = first;
-    std::sort(sorted.begin(), sorted.end());
-    EXPECT_EQ(sorted, without(up_to(64), 17));
+    EXPECT_EQ(first, without(up_to(64), 17));
     EXPECT_EQ(loader.stats().restarts, 2);
     EXPECT_EQ(loader.stats().errors, 1);
     ASSERT_EQ(loader.stats().bad_samples.size(), 1u);
