@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Which batches a loader yields, and where it fails: a serial model, written from the documents
+// alone. It knows indices; the bytes are compared with a loader that nothing disturbs.
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randperm.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "combination.h"
+
+namespace stoker::combination {
+
+struct ModelBatch {
+  Numbers indices;
+  Numbers failing;  // those whose error ends the epoch here, the lowest row first
+};
+
+struct ModelEpoch {
+  std::vector<ModelBatch> batches;
+  Number errors_least = 0;  // skipped or replaced up to the last batch
+  Number errors_most = 0;   // .. in all
+};
+
+class Model {
+ public:
+  explicit Model(const Combination& c) : c_(c), bad_(c.bad) {
+    bad_.insert(bad_.end(), c.killers.begin(), c.killers.end());
+  }
+
+  // The next epoch.
+  ModelEpoch epoch() {
+    draw_seed(loader_);  // Python's order: the base seed, then what the sampler draws
+    ModelEpoch epoch;
+    if (c_.dataset == kStream) {
+      take_turns(epoch);
+    } else if (c_.order == kBatches) {
+      for (const Numbers& batch : batches_of(c_)) add(epoch, batch);
+    } else {
+      cut(epoch, order());
+    }
+    return epoch;
+  }
+
+ private:
+  bool is_bad(Number index) const { return std::count(bad_.begin(), bad_.end(), index) > 0; }
+
+  static int64_t draw_seed(at::Generator& generator) {
+    return at::empty({}, at::kLong).random_(generator).item<int64_t>();
+  }
+  static at::Generator seeded(int64_t seed) {
+    return at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
+  }
+  static void append(Numbers& all, const at::Tensor& tensor) {
+    for (int64_t i = 0; i < tensor.size(0); ++i) all.push_back(tensor[i].item<int64_t>());
+  }
+
+  // As RandomSampler and SubsetRandomSampler of torch.utils.data.
+  Numbers order() {
+    if (c_.order == kRepeats) return repeats_of(c_);
+    Numbers all;
+    if (c_.order == kAscending || c_.order == kSequential) {
+      for (Number i = 0; i < c_.samples; ++i) all.push_back(i);
+      return all;
+    }
+    const bool given = c_.source != kDefaultGenerator;
+    at::Generator& source = given && c_.order != kShuffle ? sampler_ : loader_;
+    if (c_.order == kSubset) {
+      const Numbers subset = subset_of(c_);
+      append(all, at::randperm(static_cast<int64_t>(subset.size()), source));
+      for (Number& index : all) index = subset[static_cast<size_t>(index)];
+      return all;
+    }
+    at::Generator generator = given ? source : seeded(draw_seed(source));
+    if (c_.order == kShuffle) {
+      append(all, at::randperm(c_.samples, generator));
+    } else {
+      for (Number left = c_.samples; left > 0; left -= 32) {
+        append(all, at::randint(c_.samples, {std::min<Number>(left, 32)}, generator));
+      }
+    }
+    return all;
+  }
+
+  // kSkip: those that fail are left out, and all behind them move up.
+  void cut(ModelEpoch& epoch, const Numbers& order) {
+    Numbers batch;
+    Number errors = 0;
+    for (const Number index : order) {
+      if (c_.on_error == kSkip && is_bad(index)) {
+        ++errors;
+        continue;
+      }
+      batch.push_back(index);
+      if (static_cast<Number>(batch.size()) < c_.batch_size) continue;
+      epoch.errors_least = epoch.errors_most = epoch.errors_least + errors;
+      errors = 0;
+      add(epoch, batch);
+      batch.clear();
+    }
+    epoch.errors_most += errors;
+    if (!batch.empty() && c_.drop_last == 0) {
+      epoch.errors_least = epoch.errors_most;
+      add(epoch, batch);
+    }
+  }
+
+  void add(ModelEpoch& epoch, Numbers batch) {
+    Numbers failing;
+    const Numbers before = batch;
+    for (size_t row = 0; row < batch.size(); ++row) {
+      const Number index = before[row];
+      const bool flaky = c_.dataset == kBatched && before.size() > 1 &&
+                         std::count(c_.flaky.begin(), c_.flaky.end(), index) > 0;
+      if (c_.on_error == kRaise && (is_bad(index) || flaky)) failing.push_back(index);
+      if (c_.on_error != kSubstitute || !is_bad(index)) continue;
+      size_t step = 1;  // to the next of the batch that does not fail
+      while (step < before.size() && is_bad(before[(row + step) % before.size()])) ++step;
+      if (step == before.size()) failing = before;
+      batch[row] = before[(row + step) % before.size()];
+      ++epoch.errors_least, ++epoch.errors_most;
+    }
+    epoch.batches.push_back({batch, failing});
+  }
+
+  // The workers by turns, each with its share of a stream.
+  void take_turns(ModelEpoch& epoch) {
+    const Number workers = std::max<Number>(c_.num_workers, 1);
+    std::vector<std::vector<Numbers>> shares(static_cast<size_t>(workers));
+    for (Number i = 0; i < c_.samples; ++i) {
+      const Number key = c_.shard == 2 ? i / c_.batch_size : i;
+      auto& share = shares[static_cast<size_t>(key % workers)];
+      if (share.empty() || static_cast<Number>(share.back().size()) == c_.batch_size) {
+        share.emplace_back();
+      }
+      share.back().push_back(i);
+    }
+    for (size_t turn = 0; turn <= static_cast<size_t>(c_.samples); ++turn) {
+      for (const auto& share : shares) {
+        if (turn >= share.size()) continue;
+        const bool is_short = static_cast<Number>(share[turn].size()) < c_.batch_size;
+        const bool fails = std::any_of(share[turn].begin(), share[turn].end(),
+                                       [&](Number index) { return is_bad(index); });
+        if (!is_short || c_.drop_last == 0 || fails) add(epoch, share[turn]);
+      }
+    }
+  }
+
+  Combination c_;
+  Numbers bad_;
+  at::Generator loader_ = seeded(c_.salt);
+  at::Generator sampler_ = seeded(c_.salt + 1);
+};
+
+}  // namespace stoker::combination
