@@ -80,6 +80,7 @@ class Model {
     at::Generator generator = given ? source : seeded(draw_seed(source));
     if (c_.order == kShuffle) {
       append(all, at::randperm(c_.samples, generator));
+      at::randperm(c_.samples, generator);  // Python's draws one more, when it runs out
     } else {
       for (Number left = c_.samples; left > 0; left -= 32) {
         append(all, at::randint(c_.samples, {std::min<Number>(left, 32)}, generator));

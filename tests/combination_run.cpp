@@ -120,6 +120,10 @@ class Driver {
       } catch (const std::exception& error) {
         epoch_->error = error.what();
       }
+      if (epoch_->error.find("no batch within the timeout") != std::string::npos) {
+        run_.finding = "hang: " + epoch_->error + " in epoch " + std::to_string(e);
+        break;
+      }
       if (!epoch_->error.empty()) since_ = -1'000'000;  // no stop after an error
     }
     run_.batches_told = loader_->stats().total.batches;

@@ -37,7 +37,7 @@ struct Patience {
   std::chrono::seconds timeout;
   unsigned alarm;
 };
-constexpr Patience kPatience{20s, 60};
+constexpr Patience kPatience{10s, 60};
 constexpr Patience kShort{4s, 12};  // while it is made smaller
 
 struct Report {
