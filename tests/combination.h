@@ -198,7 +198,7 @@ inline void normalise(Combination& c) {
     keep_first(c.accidents);  // two may hit one batch
     if (c.state_throws_at > 0) {
       const Number share = c.samples / std::max<Number>(c.num_workers, 1);
-      c.stream_has_state = 1, c.bad.clear();
+      c.stream_has_state = 1, c.bad.clear(), c.stop_after.clear();
       c.state_throws_at = std::min(c.state_throws_at, share / c.batch_size * c.batch_size);
     }
   } else {
@@ -278,7 +278,7 @@ inline Combination draw(uint64_t seed) {
   c.shard = upto(3);
   c.stream_skips = upto(2);
   c.stream_has_state = upto(2);
-  if (one_in(10)) c.state_throws_at = range(1, c.samples);
+  if (one_in(10)) c.state_throws_at = range(1, 1 + c.samples / 4);
   if (one_in(5)) c.leave_epoch = upto(c.epochs), c.leave_after = range(1, 6);
   if (one_in(3)) {
     for (Number n = range(1, 2); n > 0; --n) {

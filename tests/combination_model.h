@@ -5,12 +5,12 @@
 // alone. It knows indices; the bytes are compared with a loader that nothing disturbs.
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randperm.h>
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "combination.h"
@@ -57,34 +57,33 @@ class Model {
   static at::Generator seeded(int64_t seed) {
     return at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
   }
-  static void append(Numbers& all, const at::Tensor& tensor) {
-    for (int64_t i = 0; i < tensor.size(0); ++i) all.push_back(tensor[i].item<int64_t>());
+  static Numbers numbers(const at::Tensor& tensor) {
+    const auto* first = tensor.const_data_ptr<int64_t>();
+    return {first, first + tensor.numel()};
   }
 
   // As RandomSampler and SubsetRandomSampler of torch.utils.data.
   Numbers order() {
     if (c_.order == kRepeats) return repeats_of(c_);
-    Numbers all;
-    if (c_.order == kAscending || c_.order == kSequential) {
-      for (Number i = 0; i < c_.samples; ++i) all.push_back(i);
-      return all;
-    }
+    if (c_.order == kAscending || c_.order == kSequential) return numbers(at::arange(c_.samples));
     const bool given = c_.source != kDefaultGenerator;
     at::Generator& source = given && c_.order != kShuffle ? sampler_ : loader_;
+    Numbers all;
     if (c_.order == kSubset) {
       const Numbers subset = subset_of(c_);
-      append(all, at::randperm(static_cast<int64_t>(subset.size()), source));
+      all = numbers(at::randperm(static_cast<int64_t>(subset.size()), source));
       for (Number& index : all) index = subset[static_cast<size_t>(index)];
       return all;
     }
     at::Generator generator = given ? source : seeded(draw_seed(source));
     if (c_.order == kShuffle) {
-      append(all, at::randperm(c_.samples, generator));
+      all = numbers(at::randperm(c_.samples, generator));
       at::randperm(c_.samples, generator);  // Python's draws one more, when it runs out
-    } else {
-      for (Number left = c_.samples; left > 0; left -= 32) {
-        append(all, at::randint(c_.samples, {std::min<Number>(left, 32)}, generator));
-      }
+      return all;
+    }
+    for (Number left = c_.samples; left > 0; left -= 32) {
+      const Numbers some = numbers(at::randint(c_.samples, {std::min<Number>(left, 32)}, generator));
+      all.insert(all.end(), some.begin(), some.end());
     }
     return all;
   }
@@ -125,7 +124,8 @@ class Model {
       while (step < before.size() && is_bad(before[(row + step) % before.size()])) ++step;
       if (step == before.size()) failing = before;
       batch[row] = before[(row + step) % before.size()];
-      ++epoch.errors_least, ++epoch.errors_most;
+      epoch.errors_least += std::count(&before[0], &before[row], index) == 0;  // once in a batch
+      ++epoch.errors_most;
     }
     epoch.batches.push_back({batch, failing});
   }
@@ -146,9 +146,9 @@ class Model {
       for (const auto& share : shares) {
         if (turn >= share.size()) continue;
         const bool is_short = static_cast<Number>(share[turn].size()) < c_.batch_size;
-        const bool fails = std::any_of(share[turn].begin(), share[turn].end(),
-                                       [&](Number index) { return is_bad(index); });
-        if (!is_short || c_.drop_last == 0 || fails) add(epoch, share[turn]);
+        add(epoch, share[turn]);
+        const bool fails = !epoch.batches.back().failing.empty();
+        if (is_short && c_.drop_last != 0 && !fails) epoch.batches.pop_back();
       }
     }
   }
