@@ -18,10 +18,18 @@ using Number = int64_t;
 using Numbers = std::vector<int64_t>;
 
 enum DatasetKind : Number { kMap, kBatched, kStream };
-enum SampleKind : Number { kIndex, kPair, kItem };  // int64; (tensor, int64); a struct, text and map
+enum SampleKind : Number { kIndex, kPair, kItem };  // int64; (tensor, int64); a struct of more
 enum Randomness : Number { kNoRandomness, kTorch, kRand, kSeed };
 enum Memory : Number { kFresh, kView, kSame };  // of a sample's tensor; kSame: of all samples
-enum Order : Number { kAscending, kShuffle, kSequential, kReplacement, kSubset, kRepeats, kBatches };
+enum Order : Number {
+  kAscending,
+  kShuffle,
+  kSequential,
+  kReplacement,
+  kSubset,
+  kRepeats,
+  kBatches
+};
 enum Source : Number { kDefaultGenerator, kGenerator, kOwnSeed };
 enum Errors : Number { kRaise, kSkip, kSubstitute };
 enum CollateKind : Number { kStack, kPad, kFunction, kConvert };
@@ -145,7 +153,8 @@ inline std::string describe(const Combination& c) {
   size_t i = 0;
   visit_fields(c, [&](const char* name, const auto& value) {
     const std::string now = text_of(name, value);
-    if (now != defaults[i++]) text += (text.empty() ? "." : ", .") + std::string(name) + " = " + now;
+    if (now == defaults[i++]) return;
+    text += (text.empty() ? "." : ", .") + std::string(name) + " = " + now;
   });
   return "{" + text + "}";
 }
@@ -221,10 +230,11 @@ inline void normalise(Combination& c) {
   if (c.killers.empty()) c.killers_end = kKill;
   if (c.accidents.empty()) c.accidents_end = kKill;
   if (c.leave_epoch < 0 || c.leave_epoch >= c.epochs) c.leave_epoch = -1, c.leave_after = 1;
-  if (c.stop_after.empty()) c.stop_behind = c.stop_workers = c.stop_prefetch = 0, c.stop_persistent = 1;
-  if (stream) c.stop_workers = c.num_workers;
+  if (c.stop_after.empty()) {
+    c.stop_behind = c.stop_workers = c.stop_prefetch = 0, c.stop_persistent = 1;
+  }
+  if (stream && !c.stop_after.empty()) c.stop_workers = c.num_workers;
   if (c.stop_workers == 0) c.stop_prefetch = 0;
-  if (c.device == 0 && c.pin_memory != 0) c.pin_memory = 1;
 }
 
 inline Combination draw(uint64_t seed) {
@@ -258,11 +268,11 @@ inline Combination draw(uint64_t seed) {
   c.persistent_workers = !one_in(3);
   c.in_order = !one_in(4);
   c.on_error = one_in(2) ? Number(kRaise) : range(1, 2);
-  if (c.on_error != kRaise || one_in(8)) c.bad = some(c.on_error == kRaise ? 2 : 6);
+  if (c.on_error != kRaise ? !one_in(4) : one_in(8)) c.bad = some(c.on_error == kRaise ? 2 : 6);
   if (one_in(5)) c.flaky = some(2);
   if (one_in(12)) c.killers = some(2);
   c.killers_end = one_in(12) ? Number(kHang) : upto(2);
-  if (one_in(4)) {
+  if (one_in(3)) {
     for (Number n = range(1, 3), at = 0; n > 0; --n) {
       c.accidents.push_back(at += one_in(2) ? range(1, 3) : range(1, c.samples));
     }
@@ -282,7 +292,9 @@ inline Combination draw(uint64_t seed) {
   if (one_in(5)) c.leave_epoch = upto(c.epochs), c.leave_after = range(1, 6);
   if (one_in(3)) {
     for (Number n = range(1, 2); n > 0; --n) {
-      c.stop_after.push_back(range(1, 1 + c.epochs * c.samples / c.batch_size / 2));
+      const Number batches = c.samples / c.batch_size;  // near the end of an epoch, or anywhere
+      c.stop_after.push_back(one_in(2) ? std::max<Number>(batches - upto(4), 1)
+                                       : range(1, 1 + c.epochs * batches / 2));
     }
   }
   c.stop_behind = upto(2);

@@ -11,6 +11,7 @@
 #include <ATen/ops/randperm.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "combination.h"
@@ -24,8 +25,7 @@ struct ModelBatch {
 
 struct ModelEpoch {
   std::vector<ModelBatch> batches;
-  Number errors_least = 0;  // skipped or replaced up to the last batch
-  Number errors_most = 0;   // .. in all
+  Number errors_least = 0, errors_most = 0;  // skipped or replaced: up to the last batch, in all
 };
 
 class Model {
@@ -38,19 +38,14 @@ class Model {
   ModelEpoch epoch() {
     draw_seed(loader_);  // Python's order: the base seed, then what the sampler draws
     ModelEpoch epoch;
-    if (c_.dataset == kStream) {
-      take_turns(epoch);
-    } else if (c_.order == kBatches) {
-      for (const Numbers& batch : batches_of(c_)) add(epoch, batch);
-    } else {
-      cut(epoch, order());
-    }
+    if (c_.dataset == kStream) return take_turns(epoch), epoch;
+    if (c_.order != kBatches) return cut(epoch, order()), epoch;
+    for (const Numbers& batch : batches_of(c_)) add(epoch, batch);
     return epoch;
   }
 
  private:
   bool is_bad(Number index) const { return std::count(bad_.begin(), bad_.end(), index) > 0; }
-
   static int64_t draw_seed(at::Generator& generator) {
     return at::empty({}, at::kLong).random_(generator).item<int64_t>();
   }
@@ -69,8 +64,7 @@ class Model {
     const bool given = c_.source != kDefaultGenerator;
     at::Generator& source = given && c_.order != kShuffle ? sampler_ : loader_;
     Numbers all;
-    if (c_.order == kSubset) {
-      const Numbers subset = subset_of(c_);
+    if (const Numbers subset = subset_of(c_); c_.order == kSubset) {
       all = numbers(at::randperm(static_cast<int64_t>(subset.size()), source));
       for (Number& index : all) index = subset[static_cast<size_t>(index)];
       return all;
@@ -82,7 +76,8 @@ class Model {
       return all;
     }
     for (Number left = c_.samples; left > 0; left -= 32) {
-      const Numbers some = numbers(at::randint(c_.samples, {std::min<Number>(left, 32)}, generator));
+      const int64_t count = std::min<int64_t>(left, 32);
+      const Numbers some = numbers(at::randint(c_.samples, {count}, generator));
       all.insert(all.end(), some.begin(), some.end());
     }
     return all;
@@ -91,29 +86,21 @@ class Model {
   // kSkip: those that fail are left out, and all behind them move up.
   void cut(ModelEpoch& epoch, const Numbers& order) {
     Numbers batch;
-    Number errors = 0;
+    const auto finish = [&] {
+      if (c_.on_error == kSkip) epoch.errors_least = epoch.errors_most;
+      add(epoch, std::exchange(batch, {}));
+    };
     for (const Number index : order) {
-      if (c_.on_error == kSkip && is_bad(index)) {
-        ++errors;
-        continue;
-      }
-      batch.push_back(index);
-      if (static_cast<Number>(batch.size()) < c_.batch_size) continue;
-      epoch.errors_least = epoch.errors_most = epoch.errors_least + errors;
-      errors = 0;
-      add(epoch, batch);
-      batch.clear();
+      const bool skipped = c_.on_error == kSkip && is_bad(index);
+      if (skipped) ++epoch.errors_most;
+      if (!skipped) batch.push_back(index);
+      if (static_cast<Number>(batch.size()) == c_.batch_size) finish();
     }
-    epoch.errors_most += errors;
-    if (!batch.empty() && c_.drop_last == 0) {
-      epoch.errors_least = epoch.errors_most;
-      add(epoch, batch);
-    }
+    if (!batch.empty() && c_.drop_last == 0) finish();
   }
 
-  void add(ModelEpoch& epoch, Numbers batch) {
-    Numbers failing;
-    const Numbers before = batch;
+  void add(ModelEpoch& epoch, const Numbers& before) {
+    Numbers batch = before, failing;
     for (size_t row = 0; row < batch.size(); ++row) {
       const Number index = before[row];
       const bool flaky = c_.dataset == kBatched && before.size() > 1 &&

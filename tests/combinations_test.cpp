@@ -5,8 +5,8 @@
 //
 //   STOKER_COMBINATION_SECONDS  for how long (60)
 //   STOKER_COMBINATION_SEED     only that configuration
-//   STOKER_COMBINATION_ONLY     such as "on_error!=kSkip,device=1,bad={}": only those; the names and
-//                               values are those that are printed
+//   STOKER_COMBINATION_ONLY     only such as "on_error!=kSkip,device=1,bad={}", with the names and
+//                               values that are printed
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
