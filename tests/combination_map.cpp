@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "combination_datasets.h"
+
+namespace stoker::combination {
+
+std::unique_ptr<AnyLoader> make_map_loader(Trouble trouble, DataLoaderOptions options) {
+  Maker maker(std::move(trouble));
+  switch (maker.combination().sample) {
+    case kIndex:
+      return loader_with<int64_t>(MapData<int64_t>{std::move(maker)}, std::move(options));
+    case kPair: return loader_with<Pair>(MapData<Pair>{std::move(maker)}, std::move(options));
+    default: return loader_with<Item>(MapData<Item>{std::move(maker)}, std::move(options));
+  }
+}
+
+}  // namespace stoker::combination
