@@ -17,7 +17,9 @@ bool DeviceStage::next(const std::function<bool(BatchLeaves&)>& pull, BatchLeave
 
 std::vector<at::Tensor*> DeviceStage::Tensors::operator()(BatchLeaves& batch) const {
   std::vector<at::Tensor*> tensors;
-  for (auto& leaf : batch.leaves) tensors.push_back(&leaf.tensor);
+  for (auto& leaf : batch.leaves) {
+    if (!leaf.is_number) tensors.push_back(&leaf.tensor);
+  }
   return tensors;
 }
 

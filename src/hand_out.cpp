@@ -53,6 +53,7 @@ void hand_out(const std::shared_ptr<SlotPool>& pool, uint32_t id, BatchLeaves& b
     } else {
       const auto size = single ? std::nullopt : std::optional(static_cast<int64_t>(fetched));
       out.tensor = wrap(rows, layout.sizes(leaf), size, leaf.dtype, *lease);
+      out.is_number = single && leaf.kind == FlatSample::Kind::kNumber;
     }
     rows += align64(leaf.row_bytes * finished.num_rows());
   }

@@ -435,6 +435,30 @@ TEST_F(DeviceLoaderTest, StringsAndStructureComeAlong) {
   EXPECT_EQ(numbers(columns[1].cpu()), up_to(4));
 }
 
+TEST_F(DeviceLoaderTest, NumbersThatAreNoTensorsStayOnTheHost) {
+  const auto pairs = Made{20, [](size_t i) {
+                            return std::pair(at::full({3}, static_cast<double>(i)),
+                                             static_cast<int64_t>(i));
+                          }};
+  for (const int64_t workers : {0, 2}) {
+    DataLoader loader(pairs, {.num_workers = workers, .device = fake::device()}, DefaultConvert{});
+    int64_t expected = 0;
+    for (auto& [tensor, number] : loader) {
+      EXPECT_EQ(tensor.device(), fake::device());
+      EXPECT_EQ(number, expected);
+      EXPECT_EQ(tensor.cpu()[0].item<double>(), static_cast<double>(expected++));
+    }
+    EXPECT_EQ(expected, 20);
+  }
+  const auto sum = [](std::vector<std::pair<at::Tensor, int64_t>>& samples) {
+    int64_t all = 0;
+    for (const auto& sample : samples) all += sample.second;
+    return all;
+  };
+  DataLoader collated(pairs, {.batch_size = 20, .num_workers = 1, .device = fake::device()}, sum);
+  for (auto& batch : collated) EXPECT_EQ(batch, 190);
+}
+
 TEST_F(DeviceLoaderTest, TheCpuAsTheDeviceIsNoDevice) {
   const int64_t uses = fake::counters().stream_uses;
   DataLoader loader(rows_of(4, 8), {.batch_size = 2, .num_workers = 1, .device = at::kCPU});

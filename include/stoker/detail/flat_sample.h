@@ -112,6 +112,7 @@ class BatchLeaves {
   struct Leaf {
     at::Tensor tensor;                 // [n, ...]
     std::vector<std::string> strings;  // of a string leaf: n of them
+    bool is_number = false;            // take_number reads the tensor: it stays on the host
   };
   std::vector<Leaf> leaves;
   std::string structure;
