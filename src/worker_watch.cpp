@@ -140,6 +140,11 @@ std::vector<Busy> busy_workers(Control& control, const InFlight& batch) {
   return busy;
 }
 
+std::chrono::nanoseconds& start_limit() {
+  static std::chrono::nanoseconds limit = std::chrono::seconds(10);
+  return limit;
+}
+
 bool StartWatch::is_stuck(Control& control, std::chrono::nanoseconds waited) {
   const uint32_t up = count_up(control);
   if (up == control.num_workers() + 1) tried_ = 0;

@@ -24,12 +24,15 @@ std::optional<WorkerError> find_trouble(Control& control, const std::deque<InFli
 // Main only. The workers that are working on this batch, and those that cannot work yet.
 std::vector<Busy> busy_workers(Control& control, const InFlight& batch);
 
+// How long a process may take to start. Tests have less patience.
+std::chrono::nanoseconds& start_limit();
+
 // Main only. Notices a process that hangs before it comes to the user's code: another thread of the
 // program held a lock when it was forked, and in the copy nobody gives that back. All that the
 // supervisor forks has the same lock, so only a new supervisor helps.
 class StartWatch {
  public:
-  explicit StartWatch(std::chrono::nanoseconds limit = std::chrono::seconds(10), int tries = 3)
+  explicit StartWatch(std::chrono::nanoseconds limit = start_limit(), int tries = 3)
       : limit_(limit), tries_(tries) {}
 
   // A look, after `waited`. It is those times that count, so that a program that was stopped
