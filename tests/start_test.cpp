@@ -33,6 +33,15 @@
 #include "processes.h"
 #include "worker_watch.h"
 
+// OpenBLAS, as far as the library can tell: it is called when a child is set up.
+extern "C" {
+bool set_up_hangs = false;
+void openblas_set_num_threads(int count);
+void openblas_set_num_threads(int /*count*/) {
+  while (set_up_hangs) pause();
+}
+}
+
 namespace stoker {
 namespace {
 
@@ -204,6 +213,25 @@ TEST_P(HangingChildTest, IsGoneASecondAfterTheProgram) {
   std::cout << "the last process was gone " << later.count() << " ms after the program's end\n";
   for (const pid_t pid : pids) {
     if (pid > 0 && is_alive(pid)) kill(pid, SIGKILL);
+  }
+}
+
+// It has no worker yet, and does not look after its program.
+TEST(HangingSupervisorTest, IsGoneASecondAfterTheProgram) {
+  for (const bool killed : {true, false}) {
+    Shared<std::atomic<pid_t>> supervisor;
+    const pid_t program = fork_child([&] {
+      set_up_hangs = true;
+      DataLoader loader(Counting{64}, {.num_workers = 2});
+      std::this_thread::sleep_for(100ms);  // so that it hangs
+      *supervisor = children_of(getpid()).at(0);
+      if (killed) kill(getpid(), SIGKILL);
+      _exit(0);
+    });
+    wait_for(program);
+    ASSERT_NE(*supervisor, 0);
+    EXPECT_TRUE(eventually([&] { return !is_alive(*supervisor); }, 1s));
+    if (is_alive(*supervisor)) kill(*supervisor, SIGKILL);
   }
 }
 

@@ -222,9 +222,12 @@ TEST_F(SupervisorTest, NoHandlerOfTheProgramEverRunsInAChild) {
               });
               std::atomic<bool> done{false};
               std::thread sender([&] {
-                while (!done) kill(0, SIGUSR1);
+                while (!done) {
+                  kill(0, SIGUSR1);
+                  std::this_thread::sleep_for(50us);
+                }
               });
-              for (int i = 0; i < 30; ++i) {
+              for (int i = 0; i < 10; ++i) {
                 control_.reset();
                 const Supervisor supervisor(control_, {},
                                             [&](uint32_t, bool) { wait_for_stop(control_); });
