@@ -62,8 +62,7 @@ TEST(LifelineTest, AChildWhoseProgramIsGoneAlreadyEndsAtOnce) {
   Shared<std::atomic<bool>> outlived;
   const pid_t program = fork_child([&] {
     Lifeline lifeline;
-    *child = fork_child([&] {
-      const pid_t parent = getppid();
+    *child = fork_child([&, parent = getpid()] {
       sleep_until([&] { return getppid() != parent; });
       lifeline.hold();
       *outlived = true;
