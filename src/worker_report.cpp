@@ -202,7 +202,9 @@ WorkerError report_timeout(double seconds, const std::vector<Busy>& busy) {
   if (!busy.empty()) {
     facts.worker_id = busy.front().id;
     if (busy.front().pid > 0) facts.pid = busy.front().pid;
-    if (busy.front().at == Busy::At::kSample) facts.index = static_cast<int64_t>(busy.front().index);
+    if (busy.front().at == Busy::At::kSample) {
+      facts.index = static_cast<int64_t>(busy.front().index);
+    }
   }
   for (const Busy& one : busy) text << "; " << name(one.id, one.pid) << whereabouts(one);
   return {text.str(), std::move(facts)};

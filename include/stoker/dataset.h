@@ -72,18 +72,12 @@ concept OpensInWorker = requires(D& dataset, const WorkerInfo& info) {
   dataset.open_in_worker(info);
 };
 
-/// A dataset that finishes something in each process: writes out a log, commits to a database.
-/// `close_in_worker` is called once in each worker that ends because it is told to (the loader is
-/// destroyed, or the epoch is over and `persistent_workers` is false), after its last sample; it
-/// has 5 s. With `num_workers` = 0 it is called in the program when the loader is destroyed, if the
-/// first `begin()` came as far as `open_in_worker`. It is not called in a worker that dies or is
-/// killed, be it for a sample that is not finished 100 ms after the end, or since the program ended
-/// without destroying the loader. What it throws is printed to stderr. A dataset's destructor does
-/// not run in workers: what it would give back may be the program's.
+/// A dataset that finishes something in each process, such as a log. `close_in_worker` is called once
+/// in each worker that is told to end, after its last sample, and has 5 s; with `num_workers` = 0 in
+/// the program when the loader is destroyed. Not in workers that die or are killed, nor if the
+/// program ends without destroying the loader. Destructors do not run in workers.
 template <class D>
-concept ClosesInWorker = requires(D& dataset) {
-  dataset.close_in_worker();
-};
+concept ClosesInWorker = requires(D& dataset) { dataset.close_in_worker(); };
 
 /// The type of a dataset's samples.
 template <MapDataset D>
