@@ -91,11 +91,20 @@ void Control::disown(uint32_t worker) {
   this->worker(worker).renew();
 }
 
+void Control::forget_workers() {
+  for (uint32_t i = 0; i < num_workers_; ++i) disown(i);
+  sleepers_.store(0, std::memory_order_relaxed);
+  stop_.store(0, std::memory_order_relaxed);
+  supervised_.store(0, std::memory_order_relaxed);
+  troubles_.store(0, std::memory_order_relaxed);
+}
+
 void Control::reset() {
   for (uint32_t i = 0; i < num_workers_; ++i) new (&worker(i)) WorkerRecord(i);
   head_.store(published_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   sleepers_.store(0, std::memory_order_relaxed);
   stop_.store(0, std::memory_order_relaxed);
+  supervised_.store(0, std::memory_order_relaxed);
   troubles_.store(0, std::memory_order_relaxed);
   want_nothing();
 }

@@ -18,8 +18,9 @@
 namespace stoker::detail {
 
 enum class WorkerState : uint32_t {
-  kNone,        // not forked yet
-  kRunning,     // forked
+  kNone,        // not up yet: not forked, or not past what the loader itself does first
+  kRunning,     // runs the user's code
+  kClosing,     // was told to stop, and is in close_in_worker
   kInitFailed,  // worker_init_fn or open_in_worker threw; `text` says what
   kDead,        // ended, see wait_status; set by the supervisor
   kNoFork,      // could not be forked; wait_status is the errno
@@ -38,7 +39,7 @@ enum class Final : uint32_t {
 enum class OomKiller : uint32_t { kUnknown, kIdle, kAtWork };
 
 // What of the user's a worker runs before its first sample.
-enum class Setup : uint32_t { kInitFn, kOpenInWorker };
+enum class Setup : uint32_t { kInitFn, kOpenInWorker, kDone };
 
 // What a worker is doing just now.
 struct Progress {
@@ -60,7 +61,7 @@ struct WorkerRecord {
 
   const uint32_t id;
   std::atomic<WorkerState> state{WorkerState::kNone};
-  std::atomic<int32_t> pid{0};
+  std::atomic<int32_t> pid{0};  // for messages: a worker's code may have written over it
   std::atomic<int32_t> wait_status{0};
   // What it is working on, or about to claim: written before the claim, so that a death at any
   // point can be told from it. slot << 32 | sequence; kIdle if nothing.
@@ -154,6 +155,8 @@ class Control {
   std::atomic<uint32_t>& troubles() { return troubles_; }
 
   std::atomic<uint32_t>& stop() { return stop_; }
+  // Set by the supervisor once it is up.
+  std::atomic<uint32_t>& supervised() { return supervised_; }
 
   // Supervisor only, of a worker that is dead and will be replaced: what it had claimed and not
   // finished is nobody's again, and its record is as new.
@@ -169,6 +172,8 @@ class Control {
 
   // Main only, while no worker lives: forgets all workers and everything published.
   void reset();
+  // Main only, while no worker lives: forgets all workers, so that others can take over from them.
+  void forget_workers();
 
  private:
   static constexpr uint64_t kAny = ~uint64_t{0};
@@ -183,6 +188,7 @@ class Control {
   uint32_t num_workers_;
   uint32_t ring_size_;  // a power of two
   std::atomic<uint32_t> stop_{0};
+  std::atomic<uint32_t> supervised_{0};
   std::atomic<uint32_t> troubles_{0};
   std::atomic<uint32_t> restarts_{0};
   std::atomic<uint32_t> epochs_{0};

@@ -71,6 +71,12 @@ class LoaderCore::Impl {
     if (options_.device) stage_.emplace(*options_.device);
   }
 
+  ~Impl() {
+    if (opened_ && getpid() == owner_) close_dataset(*fetcher_, filler_->info(0));
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   uint64_t begin_epoch() {
     check_process();
     // Nobody has an iterator of this epoch to ask once more: this one is.
@@ -84,6 +90,7 @@ class LoaderCore::Impl {
     began_ = Clock::now();
     error_ = nullptr;
     if (filler_) filler_->open();
+    opened_ = filler_.has_value();
     if (options_.num_workers > 0 && !workers_are_well()) start_workers();
     publisher_.begin();
     over_ = pulled_ = false;
@@ -171,12 +178,25 @@ class LoaderCore::Impl {
     supervisor_.reset();
     publisher_.reclaim_all();
     control().reset();
+    fork_workers(/*taking_over=*/false);
+  }
+
+  // One of them hangs in its start, and so will what its supervisor forks.
+  void fork_again() {
+    supervisor_.reset();
+    control().forget_workers();
+    fork_workers(/*taking_over=*/true);
+  }
+
+  void fork_workers(bool taking_over) {
     supervisor_.emplace(
         control(),
         SupervisorLimits{{options_.max_restarts, fetcher_->whole_batches(),
                           options_.on_error != OnError::kRaise},
                          options_.sample_timeout},
-        [this](uint32_t id, bool replacement) { run_worker(job_, id, replacement); });
+        [this, taking_over](uint32_t id, bool replacement) {
+          run_worker(job_, id, replacement || taking_over);
+        });
   }
 
   // Batches of an epoch that was left may hold the memory that this one's first batch needs.
@@ -355,8 +375,10 @@ class LoaderCore::Impl {
         throw report_timeout(options_.timeout.count(),
                              busy_workers(control(), in_flight().front()));
       }
-      if (!publisher_.arrivals().sleep(std::min<Clock::duration>(left, kLookAgain))) {
+      const auto wait = std::min<Clock::duration>(left, kLookAgain);
+      if (!publisher_.arrivals().sleep(wait)) {
         look_for_supervisor();
+        look_for_start(wait);
       }
     }
   }
@@ -372,6 +394,15 @@ class LoaderCore::Impl {
   void look_for_supervisor() {
     if (supervisor_->alive()) return;
     fail(std::make_exception_ptr(report_lost_supervisor(supervisor_->pid())));
+  }
+
+  void look_for_start(Clock::duration waited) {
+    if (!start_watch_.is_stuck(control(), waited)) return;
+    if (auto error = start_watch_.give_up(control(), supervisor_->pid())) {
+      supervisor_.reset();
+      fail(std::make_exception_ptr(*std::move(error)));
+    }
+    fork_again();
   }
 
   // --- the end of a batch, and of an epoch
@@ -403,7 +434,9 @@ class LoaderCore::Impl {
   WorkerJob job_;
   Publisher publisher_;
   std::optional<Supervisor> supervisor_;
+  StartWatch start_watch_;
   std::optional<Filler> filler_;  // with num_workers = 0
+  bool opened_ = false;           // .. the dataset was told that it is used here
   BadSamples bad_samples_;
   std::optional<DeviceStage> stage_;  // with a device
 

@@ -17,13 +17,18 @@
 #include <climits>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <initializer_list>
 #include <iostream>
 #include <mutex>
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "available_memory.h"
+#include "failure.h"
 #include "futex.h"
 #include "sample_clock.h"
 #include "worker_threads.h"
@@ -36,26 +41,43 @@ using Clock = std::chrono::steady_clock;
 
 // How long workers get to finish their sample and flush their output.
 constexpr auto kGrace = std::chrono::milliseconds(100);
+// .. and to close their dataset, once they have come to that
+constexpr auto kClosingGrace = std::chrono::seconds(5);
 
-// The program's handlers must not run here; what it ignores stays ignored. Ctrl-C goes to the whole
-// process group, and is the program's to answer.
-void reset_signals() {
+bool is_any_of(int signal, std::initializer_list<int> signals) {
+  return std::find(signals.begin(), signals.end(), signal) != signals.end();
+}
+
+// The program's handlers must not run here. What is sent to the whole process group (Ctrl-C, a
+// batch system's warning) is the program's to answer, perhaps with handlers that it installs only
+// later, and it needs its workers until then; so it is ignored. What the program ignores stays
+// ignored.
+void settle_signals() {
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action {};
-    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
-      action.sa_handler = SIG_DFL;
-      action.sa_flags = 0;
-      sigaction(signal, &action, nullptr);
-    }
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    const bool own_fault = is_any_of(
+        signal, {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGCHLD});
+    const bool to_the_group =
+        is_any_of(signal, {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2});
+    const bool handled = action.sa_handler != SIG_DFL;
+    if (!handled && !to_the_group) continue;
+    action.sa_handler = own_fault ? SIG_DFL : SIG_IGN;
+    action.sa_flags = 0;
+    sigaction(signal, &action, nullptr);
   }
-  std::signal(SIGINT, SIG_IGN);
   std::signal(SIGCHLD, SIG_DFL);
 }
 
-// As far as the supervisor knows: not reaped yet.
-bool is_alive(const WorkerRecord& worker) {
-  const WorkerState state = worker.state.load(std::memory_order_acquire);
-  return state == WorkerState::kRunning || state == WorkerState::kNone;
+// The handler of the program could end the process in its way, with exit handlers that are not for
+// a child. So could its `main`, which an exception must not come to.
+[[noreturn]] void end_by_exception() {
+  if (const std::exception_ptr error = std::current_exception()) {
+    const Failure failure = describe_exception(error);
+    std::fprintf(stderr, "stoker: process %d is ended by %s, which nobody caught: %s\n",
+                 static_cast<int>(getpid()), failure.type_name.c_str(), failure.text.c_str());
+  }
+  std::abort();
 }
 
 int watch_process(pid_t pid) {
@@ -69,30 +91,35 @@ int watch_process(pid_t pid) {
 // The supervisor process.
 class Watch {
  public:
-  Watch(Control& control, SupervisorLimits limits, int socket, pid_t program,
-        const Supervisor::RunWorker& run)
+  Watch(Control& control, SupervisorLimits limits, Lifeline& lifeline, int socket, pid_t program,
+        const sigset_t& program_mask, const Supervisor::RunWorker& run)
       : control_(control),
+        lifeline_(lifeline),
         limits_(limits),
         replacements_(control, limits.replacements),
         run_worker_(run),
         socket_(socket),
         self_(getpid()),
-        oom_kills_(memory_signs().oom_kills) {
+        children_(control.num_workers()),
+        oom_kills_(memory_signs().oom_kills),
+        worker_mask_(program_mask) {
     prctl(PR_SET_NAME, "stoker superv.", 0, 0, 0);
-    reset_signals();
     if (limits.sample_timeout.count() > 0) {
       clock_.emplace(control.num_workers(), limits.sample_timeout);
     }
-    sigemptyset(&mask_);
-    sigaddset(&mask_, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &mask_, &old_mask_);
-    deaths_ = signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigset_t deaths;
+    sigemptyset(&deaths);
+    sigaddset(&deaths, SIGCHLD);
+    sigprocmask(SIG_SETMASK, &worker_mask_, nullptr);
+    sigprocmask(SIG_BLOCK, &deaths, nullptr);
+    deaths_ = signalfd(-1, &deaths, SFD_CLOEXEC | SFD_NONBLOCK);
     program_ = watch_process(program);
     // It may have ended before it could be watched.
     if (getppid() != program) _exit(0);
   }
 
   [[noreturn]] void run() {
+    control_.supervised().store(1, std::memory_order_release);
     for (uint32_t id = 0; id < control_.num_workers(); ++id) spawn(id, false);
     const int between_looks = clock_ ? static_cast<int>(clock_->interval().count()) : -1;
     while (wait_for_death(between_looks)) {
@@ -104,25 +131,34 @@ class Watch {
   }
 
  private:
+  // A worker, as far as the supervisor knows.
+  struct Child {
+    pid_t pid = 0;  // 0: none that lives
+    bool overdue = false;
+  };
+
   void spawn(uint32_t id, bool replacement) {
     WorkerRecord& worker = control_.worker(id);
     const pid_t pid = fork();
     if (pid == 0) become_worker(id, replacement);
-    if (pid > 0) worker.pid.store(pid, std::memory_order_relaxed);
-    if (pid < 0) {
+    if (pid > 0) {
+      children_[id] = {pid};
+      worker.pid.store(pid, std::memory_order_relaxed);
+    } else {
       worker.wait_status.store(errno, std::memory_order_relaxed);
       worker.state.store(WorkerState::kNoFork, std::memory_order_release);
       report();
     }
   }
 
-  [[noreturn]] void become_worker(uint32_t id, bool replacement) {
+  [[noreturn]] void become_worker(uint32_t id, bool replacement) noexcept {
+    lifeline_.hold();
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (getppid() != self_) _exit(0);
     close(socket_);
     close(deaths_);
     if (program_ >= 0) close(program_);
-    sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+    sigprocmask(SIG_SETMASK, &worker_mask_, nullptr);
     // The supervisor stores the pid too; whoever comes first.
     WorkerRecord& me = control_.worker(id);
     me.pid.store(getpid(), std::memory_order_relaxed);
@@ -148,20 +184,23 @@ class Watch {
     }
     int status = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      for (uint32_t id = 0; id < control_.num_workers(); ++id) {
-        WorkerRecord& worker = control_.worker(id);
-        if (worker.pid.load(std::memory_order_relaxed) != pid) continue;
-        on_death(id, status);
-      }
+      const auto child = std::find_if(children_.begin(), children_.end(),
+                                      [pid](const Child& one) { return one.pid == pid; });
+      if (child == children_.end()) continue;
+      const bool overdue = child->overdue;
+      *child = {};
+      on_death(static_cast<uint32_t>(child - children_.begin()), pid, status, overdue);
     }
   }
 
-  void on_death(uint32_t id, int status) {
+  void on_death(uint32_t id, pid_t pid, int status, bool overdue) {
     WorkerRecord& worker = control_.worker(id);
+    worker.pid.store(pid, std::memory_order_relaxed);
     worker.wait_status.store(status, std::memory_order_relaxed);
-    const bool in_use = control_.stop().load() == 0 && is_alive(worker);
+    const bool failed = worker.state.load(std::memory_order_acquire) == WorkerState::kInitFailed;
+    const bool in_use = control_.stop().load() == 0 && !failed;
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    if (in_use && killed && worker.overdue.load() == 0) note_memory(worker);
+    if (in_use && killed && !overdue) note_memory(worker);
     if (in_use && replacements_.allow(worker)) {
       control_.disown(id);
       control_.restarts().fetch_add(1, std::memory_order_relaxed);
@@ -170,7 +209,7 @@ class Watch {
       wake_main();
       return;
     }
-    if (is_alive(worker)) worker.state.store(WorkerState::kDead, std::memory_order_release);
+    if (!failed) worker.state.store(WorkerState::kDead, std::memory_order_release);
     report();
   }
 
@@ -193,9 +232,11 @@ class Watch {
       WorkerRecord& worker = control_.worker(id);
       const std::chrono::nanoseconds since(worker.progress.since.load(std::memory_order_relaxed));
       if (since.count() == 0 || !clock_->is_overdue(id, since)) continue;
-      if (worker.state.load() != WorkerState::kRunning || worker.overdue.load() > 0) continue;
+      Child& child = children_[id];
+      if (child.pid == 0 || child.overdue) continue;
+      child.overdue = true;
       worker.overdue.store(limits_.sample_timeout.count());
-      kill(worker.pid.load(), SIGKILL);
+      kill(child.pid, SIGKILL);
     }
   }
 
@@ -211,27 +252,39 @@ class Watch {
 
   bool all_reaped() {
     reap();
-    return waitpid(-1, nullptr, WNOHANG) < 0;
+    return std::all_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.pid == 0; });
   }
 
   void end_workers() {
     control_.stop().store(1);
-    const auto deadline = Clock::now() + kGrace;
+    const auto now = Clock::now();
+    wait_for_end_until(now + kGrace);
+    kill_workers(/*closing_too=*/false);
+    wait_for_end_until(now + kClosingGrace);
+    kill_workers(/*closing_too=*/true);
+    while (waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
+    }
+  }
+
+  void wait_for_end_until(Clock::time_point deadline) {
     while (!all_reaped() && Clock::now() < deadline) {
       // Again and again: a worker may have been about to fall asleep.
       futex_wake(control_.published_word(), INT_MAX);
       pollfd death{deaths_, POLLIN, 0};
       poll(&death, 1, 5);
     }
+  }
+
+  void kill_workers(bool closing_too) {
     for (uint32_t id = 0; id < control_.num_workers(); ++id) {
-      WorkerRecord& worker = control_.worker(id);
-      if (is_alive(worker) && worker.pid.load() > 0) kill(worker.pid.load(), SIGKILL);
-    }
-    while (waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
+      const bool closing = control_.worker(id).state.load() == WorkerState::kClosing;
+      if (children_[id].pid > 0 && (closing_too || !closing)) kill(children_[id].pid, SIGKILL);
     }
   }
 
   Control& control_;
+  Lifeline& lifeline_;
   SupervisorLimits limits_;
   Replacements replacements_;
   const Supervisor::RunWorker& run_worker_;
@@ -239,10 +292,10 @@ class Watch {
   int deaths_ = -1;
   int program_ = -1;
   pid_t self_;
+  std::vector<Child> children_;        // by worker
   std::optional<SampleClock> clock_;   // if there is a sample_timeout
   std::optional<uint64_t> oom_kills_;  // those before the workers, and those that explain a death
-  sigset_t mask_;
-  sigset_t old_mask_;
+  sigset_t worker_mask_;
 };
 
 // Another thread may hold the lock of torch's default generator at this moment. Workers seed that
@@ -265,13 +318,24 @@ Supervisor::Supervisor(Control& control, SupervisorLimits limits, const RunWorke
   // Whatever is buffered would be printed twice.
   std::cout.flush();
   std::fflush(stdout);
+  // Until the child has settled its signals, none may come to it.
+  sigset_t all, mask;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &mask);
   pid_ = fork_without_generator_in_use();
   if (pid_ == 0) {
-    threads.limit();
-    close(sockets[0]);
-    Watch(control, limits, sockets[1], owner_, run_worker).run();
+    [&]() noexcept {
+      lifeline_.hold();
+      std::set_terminate(end_by_exception);
+      settle_signals();
+      close(sockets[0]);
+      threads.limit();
+      Watch(control, limits, lifeline_, sockets[1], owner_, mask, run_worker).run();
+    }();
   }
   const int error = errno;
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  lifeline_.keep_writing_end();
   close(sockets[1]);
   socket_ = sockets[0];
   if (pid_ < 0) {
@@ -288,6 +352,13 @@ bool Supervisor::alive() const { return !ends_within(0); }
 bool Supervisor::ends_within(int milliseconds) const {
   pollfd end{process_ >= 0 ? process_ : socket_, POLLIN, 0};
   return poll(&end, 1, milliseconds) > 0;
+}
+
+bool Supervisor::any_closing() const {
+  for (uint32_t id = 0; id < control_.num_workers(); ++id) {
+    if (control_.worker(id).state.load() == WorkerState::kClosing) return true;
+  }
+  return false;
 }
 
 // A program that waits for any child, or ignores SIGCHLD, has perhaps reaped it already, and its
@@ -324,7 +395,8 @@ Supervisor::~Supervisor() {
   shutdown(socket_, SHUT_WR);
   // If it cannot end (stopped by a debugger, say), it is killed, and the kernel kills its workers.
   const auto deadline = Clock::now() + std::chrono::seconds(1);
-  while (!ends_within(50) && Clock::now() < deadline) {
+  while (!ends_within(50)) {
+    if (Clock::now() >= deadline + (any_closing() ? kClosingGrace : std::chrono::seconds(0))) break;
   }
   if (alive()) kill_it();
   reap();

@@ -5,8 +5,10 @@
 // is their only parent, and reports their deaths in the control block. So the program needs no
 // SIGCHLD handler, and no worker is ever forked from a process full of threads and devices.
 //
-// It ends, and ends its workers, when the program lets go of it or is gone, however that happened:
-// it watches its socket to the program and the program itself.
+// It ends, and ends its workers, when the program lets go of it: it watches its socket to the
+// program, and the program itself. And with the program all of them end at once, see lifeline.h.
+//
+// What it knows of its workers' lives is its own: their code can write to the control block.
 
 #include <sys/types.h>
 
@@ -15,6 +17,7 @@
 #include <functional>
 
 #include "control.h"
+#include "lifeline.h"
 #include "replacements.h"
 
 namespace stoker::detail {
@@ -31,7 +34,8 @@ class Supervisor {
   // Main only. Forks it; it forks workers 0 .. num_workers - 1 at once, each of which runs
   // `run_worker`. Throws std::system_error if the fork fails.
   Supervisor(Control& control, SupervisorLimits limits, const RunWorker& run_worker);
-  // Ends it and the workers: those in the middle of a sample are killed after a short while.
+  // Ends it and the workers: those in the middle of a sample are killed after a short while, those
+  // that close their dataset after a longer one.
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -42,10 +46,12 @@ class Supervisor {
 
  private:
   bool ends_within(int milliseconds) const;
+  bool any_closing() const;
   void kill_it() const;
   void reap() const;
 
   Control& control_;
+  Lifeline lifeline_;  // let go of last
   pid_t owner_;
   pid_t pid_ = -1;
   int process_ = -1;  // a pidfd; -1 where the kernel has none

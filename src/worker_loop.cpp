@@ -57,6 +57,7 @@ class Worker {
       }
       me_.setup.store(Setup::kOpenInWorker, std::memory_order_relaxed);
       filler_.open();
+      me_.setup.store(Setup::kDone, std::memory_order_relaxed);
       return true;
     } catch (...) {
       const Failure failure = describe_exception(std::current_exception());
@@ -98,6 +99,11 @@ class Worker {
         sleep(seen);
       }
     }
+  }
+
+  void close() {
+    me_.state.store(WorkerState::kClosing, std::memory_order_release);
+    close_dataset(*job_.fetcher, filler_.info(0));
   }
 
  private:
@@ -152,11 +158,23 @@ class Worker {
 
 }  // namespace
 
-void run_worker(const WorkerJob& job, uint32_t id, bool replacement) {
+void close_dataset(Fetcher& fetcher, const WorkerInfo& info) noexcept {
+  try {
+    const WorkerInfoScope told(info);
+    fetcher.close_in_worker();
+  } catch (...) {
+    const Failure failure = describe_exception(std::current_exception());
+    std::fprintf(stderr, "stoker: close_in_worker threw %s: %s\n", failure.type_name.c_str(),
+                 failure.text.c_str());
+  }
+}
+
+void run_worker(const WorkerJob& job, uint32_t id, bool replacement) noexcept {
   set_process_name(id);
   Worker worker(job, id);
   if (!worker.init()) leave(1);
   worker.loop(replacement);
+  worker.close();
   leave(0);
 }
 

@@ -20,9 +20,13 @@ struct WorkerJob {
   FillOptions fill = {};
 };
 
+// Tells the dataset that it has fetched its last sample in this process. What it throws then is
+// printed: nobody is left to catch it.
+void close_dataset(Fetcher& fetcher, const WorkerInfo& info) noexcept;
+
 // Worker only. `replacement`: of a worker that died; first takes over what that one left. Ends the
 // process, without running the program's destructors or exit handlers: they
 // belong to the program's own process.
-[[noreturn]] void run_worker(const WorkerJob& job, uint32_t id, bool replacement);
+[[noreturn]] void run_worker(const WorkerJob& job, uint32_t id, bool replacement) noexcept;
 
 }  // namespace stoker::detail

@@ -11,12 +11,28 @@ namespace stoker::detail {
 
 namespace {
 
+// Of a worker that is not forked yet the pid is 0.
 std::string name(int64_t id, int64_t pid) {
+  if (pid == 0) return "worker " + std::to_string(id);
   return "worker " + std::to_string(id) + " (pid " + std::to_string(pid) + ")";
 }
 
 std::string at_index(std::optional<int64_t> index) {
   return index ? " at sample index " + std::to_string(*index) : "";
+}
+
+std::string whereabouts(const Busy& worker) {
+  switch (worker.at) {
+    case Busy::At::kSample:
+      return " is" + at_index(static_cast<int64_t>(worker.index));
+    case Busy::At::kStart:
+      return " has not started";
+    case Busy::At::kInitFn:
+      return " is in worker_init_fn";
+    case Busy::At::kOpenInWorker:
+      return " is in open_in_worker";
+  }
+  return "";
 }
 
 // A worker's code may have written over the end of it.
@@ -155,6 +171,21 @@ WorkerError report_lost_supervisor(int64_t pid) {
           std::move(facts)};
 }
 
+WorkerError report_not_started(std::optional<uint32_t> worker, int64_t pid, double seconds,
+                               int tries) {
+  WorkerError::Facts facts;
+  facts.worker_id = worker;
+  facts.pid = pid;
+  std::ostringstream text;
+  text << "stoker: "
+       << (worker ? name(*worker, pid)
+                  : "the supervisor of the workers (pid " + std::to_string(pid) + ")")
+       << " did not start within " << seconds << " s, and was forked " << tries
+       << " times; another thread of the program probably holds a lock whenever it forks: make "
+          "loaders before threads are started";
+  return {text.str(), std::move(facts)};
+}
+
 std::runtime_error report_no_memory(uint32_t kept, uint64_t batch_bytes, uint64_t limit) {
   std::ostringstream text;
   text << "stoker: no memory for one more batch of " << megabytes(batch_bytes)
@@ -170,12 +201,12 @@ WorkerError report_timeout(double seconds, const std::vector<Busy>& busy) {
   text << "stoker: no batch within the timeout of " << seconds << " s";
   if (!busy.empty()) {
     facts.worker_id = busy.front().id;
-    facts.pid = busy.front().pid;
-    facts.index = static_cast<int64_t>(busy.front().index);
+    if (busy.front().pid > 0) facts.pid = busy.front().pid;
+    if (busy.front().at == Busy::At::kSample) {
+      facts.index = static_cast<int64_t>(busy.front().index);
+    }
   }
-  for (const Busy& one : busy) {
-    text << "; " << name(one.id, one.pid) << " is" << at_index(static_cast<int64_t>(one.index));
-  }
+  for (const Busy& one : busy) text << "; " << name(one.id, one.pid) << whereabouts(one);
   return {text.str(), std::move(facts)};
 }
 

@@ -41,9 +41,24 @@ bool is_replaced(std::string_view entry) {
   });
 }
 
+// The first at::set_num_threads of a process makes a thread pool (caffe2's, for QNNPACK), and
+// registers its destructor and a fork handler, both under locks of libc. The pool keeps the size
+// that it is made with: with 1, neither the program nor a child gets threads for it. Once: a thread
+// that comes to its first parallel loop between the two calls keeps to one thread.
+void make_pool() {
+  static const bool made = [] {
+    const int threads = at::get_num_threads();
+    at::set_num_threads(1);
+    at::set_num_threads(threads);
+    return true;
+  }();
+  static_cast<void>(made);
+}
+
 }  // namespace
 
 WorkerThreads::WorkerThreads() : variables_(kVariables.begin(), kVariables.end()) {
+  make_pool();
   for (const Setting& setting : kSettings) {
     void* found = dlsym(RTLD_DEFAULT, setting.symbol);
     if (found != nullptr) calls_.push_back({reinterpret_cast<void (*)(int)>(found), setting.value});

@@ -15,7 +15,8 @@ class WorkerThreads {
  public:
   // Program only, before the fork: finds what the child has to call, and makes its environment.
   // Another thread may hold the locks of the dynamic linker and of setenv when the process is
-  // forked, so a child must not need them.
+  // forked, so a child must not need them. Nor that of `atexit`, which libraries need for what they
+  // make at their first call: so they make it here.
   WorkerThreads();
   // Child only, before any of the user's code. This object must live as long as the child.
   void limit();

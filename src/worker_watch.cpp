@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker_watch.h"
 
+#include <utility>
+
 namespace stoker::detail {
 
 namespace {
@@ -60,6 +62,45 @@ bool any_living(Control& control) {
   return false;
 }
 
+// Where a worker is that has not come to its first sample.
+std::optional<Busy::At> before_samples(const WorkerRecord& worker) {
+  const WorkerState state = worker.state.load(std::memory_order_acquire);
+  if (state == WorkerState::kNone) return Busy::At::kStart;
+  if (state != WorkerState::kRunning) return std::nullopt;
+  switch (worker.setup.load(std::memory_order_relaxed)) {
+    case Setup::kInitFn:
+      return Busy::At::kInitFn;
+    case Setup::kOpenInWorker:
+      return Busy::At::kOpenInWorker;
+    case Setup::kDone:
+      break;
+  }
+  return std::nullopt;
+}
+
+// Processes that are past their start, however they fared since.
+uint32_t count_up(Control& control) {
+  uint32_t up = control.supervised().load(std::memory_order_acquire);
+  for (uint32_t id = 0; id < control.num_workers(); ++id) {
+    if (control.worker(id).state.load(std::memory_order_acquire) != WorkerState::kNone) ++up;
+  }
+  return up;
+}
+
+// One that is forked, and not up. Of a program with much memory the fork itself takes long.
+std::optional<uint32_t> starting_worker(Control& control) {
+  for (uint32_t id = 0; id < control.num_workers(); ++id) {
+    const WorkerRecord& worker = control.worker(id);
+    const bool up = worker.state.load(std::memory_order_acquire) != WorkerState::kNone;
+    if (!up && worker.pid.load(std::memory_order_relaxed) > 0) return id;
+  }
+  return std::nullopt;
+}
+
+bool is_starting(Control& control) {
+  return control.supervised().load(std::memory_order_acquire) == 0 || starting_worker(control);
+}
+
 std::optional<WorkerError> find_bad_start(Control& control) {
   for (uint32_t id = 0; id < control.num_workers(); ++id) {
     const WorkerRecord& worker = control.worker(id);
@@ -89,11 +130,40 @@ std::vector<Busy> busy_workers(Control& control, const InFlight& batch) {
   std::vector<Busy> busy;
   for (uint32_t id = 0; id < control.num_workers(); ++id) {
     const WorkerRecord& worker = control.worker(id);
-    if (!works_on(worker, batch)) continue;
-    const auto index = current_index(control, worker, batch);
-    if (index) busy.push_back({id, worker.pid.load(), *index});
+    const int64_t pid = worker.pid.load();
+    if (const auto at = before_samples(worker)) {
+      busy.push_back({id, pid, 0, *at});
+    } else if (works_on(worker, batch)) {
+      const auto index = current_index(control, worker, batch);
+      if (index) busy.push_back({id, pid, *index});
+    }
   }
   return busy;
+}
+
+std::chrono::nanoseconds& start_limit() {
+  static std::chrono::nanoseconds limit = std::chrono::seconds(10);
+  return limit;
+}
+
+bool StartWatch::is_stuck(Control& control, std::chrono::nanoseconds waited) {
+  const uint32_t up = count_up(control);
+  if (up == control.num_workers() + 1) tried_ = 0;
+  if (up != up_ || !is_starting(control)) waited_ = {};
+  up_ = up;
+  if (!is_starting(control)) return false;
+  waited_ += waited;
+  return waited_ >= limit_;
+}
+
+std::optional<WorkerError> StartWatch::give_up(Control& control, int64_t supervisor) {
+  waited_ = {};
+  if (++tried_ < tries_) return std::nullopt;
+  const int tried = std::exchange(tried_, 0);
+  const double seconds = std::chrono::duration<double>(limit_).count();
+  const auto worker = starting_worker(control);
+  const int64_t pid = worker ? control.worker(*worker).pid.load() : supervisor;
+  return report_not_started(worker, pid, seconds, tried);
 }
 
 }  // namespace stoker::detail

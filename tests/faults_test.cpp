@@ -222,7 +222,7 @@ TEST(FaultsTest, WithoutDescriptorsTheLoaderSaysSo) {
               require(setrlimit(RLIMIT_NOFILE, &none) == 0, "cannot set the limit");
               DataLoader loader(Counting{64}, {.num_workers = 2});
             }),
-            "stoker: cannot make a socket pair: Too many open files");
+            "stoker: cannot make a pipe: Too many open files");
 }
 
 TEST(FaultsTest, WithoutProcessesTheLoaderSaysSo) {

@@ -8,7 +8,7 @@ set(tier0 bad_samples checked_size control engine_draws failure finished_batch f
   memory_budget place record row_layout row_writer sample_clock seed slot state_dict stats
   stream_copy task_source)
 set(tier1 accelerator available_memory copy_watch device_faults futex host_guard host_pin
-  pinned_memory pread_file region worker_threads)
+  lifeline pinned_memory pread_file region worker_threads)
 set(tier2 arrivals batch_source checked_options collate datasets device_copy device_stage epoch_plan
   fetcher fill hand_out pad_collate permutation pinning publisher randomness replacements row_store sampler samplers slot_pool
   stream_reader stream_source supervisor weighted_random_sampler worker worker_context worker_loop
@@ -16,7 +16,8 @@ set(tier2 arrivals batch_source checked_options collate datasets device_copy dev
 set(tier3 core)
 
 # What runs in workers, which must not touch a device: not even ask for one.
-set(in_workers collate control failure fill futex randomness row_layout row_store row_writer slot stream_copy
+set(in_workers collate control failure fill futex lifeline randomness row_layout row_store row_writer slot
+  stream_copy
   stream_reader record supervisor worker_context worker_loop worker_threads)
 
 function(tier_of name out)

@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stoker/dataloader.h>
+#include <stoker/datasets/concat.h>
 #include <stoker/pread_file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -19,6 +21,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "datasets.h"
@@ -118,6 +121,136 @@ TEST(OpenInWorkerTest, WithoutWorkersWhatItThrowsComesAsItIs) {
   EXPECT_FALSE(worker_info());
   loader.dataset().missing = false;
   EXPECT_EQ(epoch_of(loader), up_to(20));
+}
+
+// Writes what it fetches to a file of the process's, through a buffer.
+struct Logging {
+  std::string folder;
+  Shared<std::atomic<int>> closed;
+  std::ofstream log = {};
+
+  void open_in_worker(const WorkerInfo&) {
+    log.open(folder + "/" + std::to_string(getpid()), std::ios::app);
+  }
+  int64_t get(size_t index) {
+    log << index << '\n';
+    return static_cast<int64_t>(index);
+  }
+  size_t size() const { return 1000; }
+  void close_in_worker() {
+    if (!worker_info()) closed->fetch_add(1000);
+    log.close();
+    ++*closed;
+  }
+};
+static_assert(ClosesInWorker<Logging> && !ClosesInWorker<Opening>);
+
+class CloseInWorkerTest : public testing::Test {
+ protected:
+  CloseInWorkerTest() {
+    std::string name = std::filesystem::temp_directory_path() / "stoker-XXXXXX";
+    folder_ = mkdtemp(name.data());
+  }
+  ~CloseInWorkerTest() override { std::filesystem::remove_all(folder_); }
+
+  Logging logging() { return {folder_, closed_}; }
+  // All that was written, sorted.
+  std::vector<int64_t> logged() {
+    std::vector<int64_t> all;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      std::ifstream file(entry.path());
+      for (int64_t index; file >> index;) all.push_back(index);
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+  std::string folder_;
+  Shared<std::atomic<int>> closed_;
+};
+
+TEST_F(CloseInWorkerTest, IsCalledInEachWorkerWhenTheLoaderEndsAndWhatItWritesIsComplete) {
+  {
+    DataLoader loader(logging(), {.batch_size = 10, .num_workers = 2});
+    EXPECT_EQ(epoch_of(loader), up_to(1000));
+    EXPECT_EQ(*closed_, 0);
+  }
+  EXPECT_EQ(*closed_, 2);
+  EXPECT_EQ(logged(), up_to(1000));
+}
+
+TEST_F(CloseInWorkerTest, WithWorkersThatDoNotPersistItIsCalledAtTheEndOfTheEpoch) {
+  DataLoader loader(logging(),
+                    {.batch_size = 10, .num_workers = 2, .persistent_workers = false});
+  EXPECT_EQ(epoch_of(loader), up_to(1000));
+  EXPECT_EQ(*closed_, 2);
+  EXPECT_EQ(logged(), up_to(1000));
+  EXPECT_EQ(epoch_of(loader), up_to(1000));
+  EXPECT_EQ(*closed_, 4);
+}
+
+TEST_F(CloseInWorkerTest, WithoutWorkersTheProgramCallsItWhenTheLoaderEnds) {
+  {
+    DataLoader loader(logging(), {.batch_size = 10});
+    EXPECT_EQ(epoch_of(loader), up_to(1000));
+    EXPECT_EQ(epoch_of(loader), up_to(1000));
+    EXPECT_EQ(*closed_, 0);
+  }
+  EXPECT_EQ(*closed_, 1);
+  EXPECT_EQ(logged().size(), 2000u);
+  { DataLoader loader(logging(), {.batch_size = 10}); }
+  EXPECT_EQ(*closed_, 1) << "nothing was opened";
+}
+
+TEST_F(CloseInWorkerTest, DatasetsMadeOfOthersPassItOn) {
+  for (const int64_t workers : {0, 2}) {
+    *closed_ = 0;
+    std::vector<Logging> both;
+    both.push_back(logging());
+    both.push_back(logging());
+    {
+      DataLoader loader(ConcatDataset(std::move(both)), {.batch_size = 10, .num_workers = workers});
+      EXPECT_EQ(epoch_of(loader).size(), 2000u);
+    }
+    EXPECT_EQ(*closed_, workers == 0 ? 2 : 4);
+  }
+}
+
+// Its worker is told to stop, and closes for longer than a sample would be waited for.
+TEST(CloseInWorkersTest, MayTakeAWhile) {
+  struct Slow {
+    Shared<std::atomic<int>> closed;
+    int64_t get(size_t index) { return static_cast<int64_t>(index); }
+    size_t size() const { return 20; }
+    void close_in_worker() {
+      std::this_thread::sleep_for(1500ms);
+      ++*closed;
+    }
+  };
+  Shared<std::atomic<int>> closed;
+  {
+    DataLoader loader(Slow{closed}, {.num_workers = 2});
+    EXPECT_EQ(epoch_of(loader), up_to(20));
+  }
+  EXPECT_EQ(*closed, 2);
+}
+
+struct FailingToClose {
+  int64_t get(size_t index) { return static_cast<int64_t>(index); }
+  size_t size() const { return 20; }
+  void close_in_worker() { throw std::domain_error("disk full"); }
+};
+
+TEST(CloseInWorkersTest, WhatItThrowsIsPrinted) {
+  for (const int64_t workers : {0, 1}) {
+    testing::internal::CaptureStderr();
+    {
+      DataLoader loader(FailingToClose{}, {.num_workers = workers});
+      EXPECT_EQ(epoch_of(loader), up_to(20));
+    }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "stoker: close_in_worker threw std::domain_error: disk full\n");
+  }
 }
 
 // Record i of the file is the number i.

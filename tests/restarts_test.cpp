@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Deeds, RestartsTest,
                                          Deed{"ExitZero", [] { std::exit(0); }},
                                          Deed{"ExitThree", [] { _exit(3); }},
                                          Deed{"Abort", [] { std::abort(); }},
-                                         Deed{"Terminate", [] { kill(getpid(), SIGTERM); }},
+                                         Deed{"TooMuchTime", [] { kill(getpid(), SIGXCPU); }},
                                          Deed{"Segfault", [] { std::raise(SIGSEGV); }},
                                          Deed{"StackOverflow", [] { overflow_the_stack("x"); }}),
                          [](const auto& of) { return std::string(of.param.name); });

@@ -3,14 +3,21 @@
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include <array>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "control.h"
 #include "processes.h"
@@ -159,18 +166,14 @@ TEST_F(SupervisorTest, ThePrecedingOnesSocketDoesNotKeepItAlive) {
 }
 
 // What the program does with signals is not what its workers do.
-TEST_F(SupervisorTest, SignalsAreAsInAFreshProcess) {
+TEST_F(SupervisorTest, SignalsOfTheProgramAreIgnoredAndOthersAsInAFreshProcess) {
   struct Seen {
     std::atomic<bool> done{false};
-    bool handler_kept, int_ignored, pipe_ignored, mask_kept;
+    std::array<char, NSIG> handlers;  // I: ignored, D: default, F: a function
+    bool mask_kept;
   };
   Shared<Seen> seen;
-  const auto handler_of = [](int signal) {
-    struct sigaction action {};
-    sigaction(signal, nullptr, &action);
-    return action.sa_handler;
-  };
-  std::signal(SIGUSR1, [](int) {});
+  for (const int signal : {SIGALRM, SIGUSR1, SIGSEGV, SIGABRT}) std::signal(signal, [](int) {});
   std::signal(SIGPIPE, SIG_IGN);
   sigset_t mask, old;
   sigemptyset(&mask);
@@ -180,21 +183,135 @@ TEST_F(SupervisorTest, SignalsAreAsInAFreshProcess) {
     if (id != 0) sleep_for_ever();
     sigset_t now;
     sigprocmask(SIG_BLOCK, nullptr, &now);
-    seen->handler_kept = handler_of(SIGUSR1) != SIG_DFL;
-    seen->int_ignored = handler_of(SIGINT) == SIG_IGN;
-    seen->pipe_ignored = handler_of(SIGPIPE) == SIG_IGN;
+    for (int signal = 1; signal < NSIG; ++signal) {
+      struct sigaction action {};
+      sigaction(signal, nullptr, &action);
+      seen->handlers[signal] = action.sa_handler == SIG_IGN   ? 'I'
+                               : action.sa_handler == SIG_DFL ? 'D'
+                                                              : 'F';
+    }
     seen->mask_kept = sigismember(&now, SIGUSR2) == 1 && sigismember(&now, SIGCHLD) == 0;
     seen->done = true;
     sleep_for_ever();
   });
   sigprocmask(SIG_SETMASK, &old, nullptr);
-  std::signal(SIGUSR1, SIG_DFL);
-  std::signal(SIGPIPE, SIG_DFL);
+  for (const int signal : {SIGALRM, SIGUSR1, SIGSEGV, SIGABRT, SIGPIPE}) {
+    std::signal(signal, SIG_DFL);
+  }
   ASSERT_TRUE(eventually([&] { return seen->done.load(); }));
-  EXPECT_FALSE(seen->handler_kept);
-  EXPECT_TRUE(seen->int_ignored);
-  EXPECT_TRUE(seen->pipe_ignored);
+  for (const int signal :
+       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGPIPE}) {
+    EXPECT_EQ(seen->handlers[signal], 'I') << strsignal(signal);
+  }
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGCHLD}) {
+    EXPECT_EQ(seen->handlers[signal], 'D') << strsignal(signal);
+  }
   EXPECT_TRUE(seen->mask_kept);
+}
+
+// It may come in the middle of the forks.
+TEST_F(SupervisorTest, NoHandlerOfTheProgramEverRunsInAChild) {
+  static Shared<std::atomic<int>> ran;
+  static pid_t program;
+  program = getpid();
+  EXPECT_EQ(in_child([&] {
+              setpgid(0, 0);
+              program = getpid();
+              std::signal(SIGUSR1, [](int) {
+                if (getpid() != program) ++*ran;
+              });
+              std::atomic<bool> done{false};
+              std::thread sender([&] {
+                while (!done) {
+                  kill(0, SIGUSR1);
+                  std::this_thread::sleep_for(50us);
+                }
+              });
+              for (int i = 0; i < 10; ++i) {
+                control_.reset();
+                const Supervisor supervisor(control_, {},
+                                            [&](uint32_t, bool) { wait_for_stop(control_); });
+                require(all_run(), "workers are missing");
+              }
+              done = true;
+              sender.join();
+            }),
+            "");
+  EXPECT_EQ(*ran, 0);
+}
+
+// Where the program could catch it, in its `main`, and go on as if it were the program.
+TEST_F(SupervisorTest, AnExceptionOfAWorkerNeverComesToTheProgramsMain) {
+  Shared<std::atomic<int>> in_main;
+  const rlimit no_core{0, 0};
+  rlimit cores{};
+  getrlimit(RLIMIT_CORE, &cores);
+  setrlimit(RLIMIT_CORE, &no_core);
+  const auto before = std::set_terminate([] { std::exit(0); });  // with the program's handlers
+  const pid_t program = getpid();
+  try {
+    const Supervisor supervisor(control_, {}, [](uint32_t id, bool) {
+      if (id == 0) throw 42;
+      if (id == 1) throw std::runtime_error("on purpose");
+      sleep_for_ever();
+    });
+    EXPECT_TRUE(died(0));
+    EXPECT_TRUE(died(1));
+  } catch (...) {
+    ++*in_main;
+  }
+  if (getpid() != program) _exit(0);
+  std::set_terminate(before);
+  setrlimit(RLIMIT_CORE, &cores);
+  EXPECT_EQ(*in_main, 0);
+  EXPECT_EQ(describe_end(control_.worker(0).wait_status), "signal 6");
+  EXPECT_EQ(describe_end(control_.worker(1).wait_status), "signal 6");
+}
+
+// As a wild write of the dataset's does. -1 would be every process of the user's.
+TEST_F(SupervisorTest, OnlyItsOwnWorkersAreKilledWhateverTheirRecordsSay) {
+  const pid_t bystander = fork_child([] { sleep_for_ever(); });
+  // In a group of processes of its own, and without the rights of root, for the worst case.
+  const pid_t program = fork_child([&] {
+    if (geteuid() == 0 && setuid(65533) != 0) _exit(2);
+    bool good = false;
+    {
+      const Supervisor supervisor(
+          control_, {{}, std::chrono::duration<double>(0.2)}, [&](uint32_t id, bool) {
+            WorkerRecord& me = control_.worker(id);
+            if (id < 2) {
+              sleep_until([&] { return me.pid.load() == getpid(); });
+              std::this_thread::sleep_for(20ms);  // the supervisor stores it too
+              me.pid = id == 0 ? -1 : bystander;
+              me.progress.since = Clock::now().time_since_epoch().count();
+            }
+            sleep_for_ever();
+          });
+      good = died(0) && died(1) && control_.worker(0).overdue > 0 &&
+             control_.worker(2).state == WorkerState::kRunning && is_alive(supervisor.pid());
+    }
+    _exit(good ? 0 : 1);
+  });
+  EXPECT_EQ(describe_end(wait_for(program)), "exit 0");
+  EXPECT_TRUE(is_alive(bystander));
+  kill(bystander, SIGKILL);
+  wait_for(bystander);
+}
+
+TEST_F(SupervisorTest, AWorkerThatClosesItsDatasetGetsMoreTime) {
+  Shared<std::atomic<int>> closed;
+  {
+    const Supervisor supervisor(control_, {}, [&](uint32_t id, bool) {
+      wait_for_stop(control_);
+      if (id == 0) sleep_for_ever();  // is killed
+      control_.worker(id).state = WorkerState::kClosing;
+      std::this_thread::sleep_for(500ms);
+      ++*closed;
+      _exit(0);
+    });
+    ASSERT_TRUE(all_run());
+  }
+  EXPECT_EQ(*closed, 2);
 }
 
 TEST_F(SupervisorTest, AProgramThatIgnoresItsChildrenIsServedToo) {

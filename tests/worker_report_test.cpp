@@ -236,6 +236,28 @@ TEST_F(ReportTest, ATimeoutTellsWhoIsAtWhat) {
   EXPECT_EQ(error.facts().index, 17);
 }
 
+TEST_F(ReportTest, ATimeoutTellsWhoCannotWorkYet) {
+  using At = Busy::At;
+  const WorkerError error = report_timeout(
+      1, {{0, 0, 0, At::kStart}, {1, 7, 0, At::kStart}, {2, 8, 0, At::kInitFn},
+          {3, 9, 0, At::kOpenInWorker}});
+  EXPECT_STREQ(error.what(),
+               "stoker: no batch within the timeout of 1 s; worker 0 has not started; worker 1 "
+               "(pid 7) has not started; worker 2 (pid 8) is in worker_init_fn; worker 3 (pid 9) "
+               "is in open_in_worker");
+  EXPECT_FALSE(error.facts().pid);
+  EXPECT_FALSE(error.facts().index);
+}
+
+TEST_F(ReportTest, AProcessThatDoesNotStart) {
+  const std::string rest =
+      " did not start within 10 s, and was forked 3 times; another thread of the program probably "
+      "holds a lock whenever it forks: make loaders before threads are started";
+  EXPECT_EQ(report_not_started(1, 7, 10, 3).what(), "stoker: worker 1 (pid 7)" + rest);
+  EXPECT_EQ(report_not_started(std::nullopt, 7, 10, 3).what(),
+            "stoker: the supervisor of the workers (pid 7)" + rest);
+}
+
 TEST_F(ReportTest, ATimeoutWhileNobodyIsAtTheBatch) {
   const WorkerError error = report_timeout(0.25, {});
   EXPECT_STREQ(error.what(), "stoker: no batch within the timeout of 0.25 s");

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <deque>
@@ -27,7 +28,11 @@ class WorkerWatchTest : public testing::Test {
       in_flight_.push_back({control().published(), k});
       control().publish(k);
     }
-    for (uint32_t id = 0; id < 3; ++id) worker(id).state = WorkerState::kRunning;
+    for (uint32_t id = 0; id < 3; ++id) {
+      worker(id).state = WorkerState::kRunning;
+      worker(id).setup = Setup::kDone;
+    }
+    control().supervised() = 1;
   }
 
   Control& control() { return slots_.control(); }
@@ -144,6 +149,88 @@ TEST_F(WorkerWatchTest, TheWorkersAtABatchAreTold) {
   EXPECT_EQ(busy[1].pid, 42);
   EXPECT_EQ(busy[1].index, 3u);
   EXPECT_TRUE(busy_workers(control(), in_flight_.back()).empty());
+}
+
+TEST_F(WorkerWatchTest, AWorkerThatCannotWorkYetIsToldWhateverTheBatch) {
+  worker(0).state = WorkerState::kNone;
+  worker(1).setup = Setup::kInitFn;
+  worker(2).setup = Setup::kOpenInWorker;
+  const std::vector<Busy> busy = busy_workers(control(), in_flight_.back());
+  ASSERT_EQ(busy.size(), 3u);
+  EXPECT_EQ(busy[0].at, Busy::At::kStart);
+  EXPECT_EQ(busy[1].at, Busy::At::kInitFn);
+  EXPECT_EQ(busy[2].at, Busy::At::kOpenInWorker);
+}
+
+class StartWatchTest : public WorkerWatchTest {
+ protected:
+  // As many looks of a second as it takes, up to 20.
+  int looks_until_stuck() {
+    for (int looks = 1; looks <= 20; ++looks) {
+      if (watch_.is_stuck(control(), std::chrono::seconds(1))) return looks;
+    }
+    return 0;
+  }
+  void hang(uint32_t id) {
+    worker(id).state = WorkerState::kNone;
+    worker(id).pid = 100 + static_cast<int>(id);
+  }
+
+  StartWatch watch_{std::chrono::seconds(10), 3};
+};
+
+TEST_F(StartWatchTest, WhereAllAreUpNobodyIsStuck) { EXPECT_EQ(looks_until_stuck(), 0); }
+
+TEST_F(StartWatchTest, AWorkerThatDoesNotComeUpIsStuckAfterTheLimit) {
+  hang(1);
+  EXPECT_EQ(looks_until_stuck(), 10);
+}
+
+TEST_F(StartWatchTest, EachProcessThatComesUpBeginsTheTimeAnew) {
+  hang(0);
+  hang(1);
+  for (int look = 0; look < 6; ++look) {
+    EXPECT_FALSE(watch_.is_stuck(control(), std::chrono::seconds(1)));
+  }
+  worker(0).state = WorkerState::kRunning;
+  EXPECT_EQ(looks_until_stuck(), 10);
+}
+
+// A fork of a large program takes long.
+TEST_F(StartWatchTest, AWorkerThatIsNotForkedYetIsNotStuck) {
+  worker(1).state = WorkerState::kNone;
+  EXPECT_EQ(looks_until_stuck(), 0);
+}
+
+TEST_F(StartWatchTest, AfterTheLastTryTheProcessIsNamed) {
+  hang(1);
+  EXPECT_FALSE(watch_.give_up(control(), 99));
+  EXPECT_FALSE(watch_.give_up(control(), 99));
+  const auto error = watch_.give_up(control(), 99);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->facts().worker_id, 1);
+  EXPECT_EQ(error->facts().pid, 101);
+  EXPECT_THAT(error->what(), HasSubstr("worker 1 (pid 101) did not start within 10 s"));
+}
+
+TEST_F(StartWatchTest, ASupervisorThatDoesNotComeUpIsNamedItself) {
+  for (uint32_t id = 0; id < 3; ++id) worker(id).state = WorkerState::kNone;
+  control().supervised() = 0;
+  EXPECT_EQ(looks_until_stuck(), 10);
+  StartWatch once(std::chrono::seconds(10), 1);
+  const auto error = once.give_up(control(), 99);
+  ASSERT_TRUE(error);
+  EXPECT_FALSE(error->facts().worker_id);
+  EXPECT_EQ(error->facts().pid, 99);
+}
+
+TEST_F(StartWatchTest, AStartThatSucceedsMakesTheTriesGood) {
+  hang(1);
+  EXPECT_FALSE(watch_.give_up(control(), 99));
+  EXPECT_FALSE(watch_.give_up(control(), 99));
+  worker(1).state = WorkerState::kRunning;
+  EXPECT_FALSE(watch_.is_stuck(control(), std::chrono::seconds(1)));
+  EXPECT_FALSE(watch_.give_up(control(), 99));
 }
 
 }  // namespace

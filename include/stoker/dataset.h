@@ -72,6 +72,13 @@ concept OpensInWorker = requires(D& dataset, const WorkerInfo& info) {
   dataset.open_in_worker(info);
 };
 
+/// A dataset that finishes something in each process, such as a log. `close_in_worker` is called
+/// once in each worker that is told to end, after its last sample, and has 5 s; with `num_workers`
+/// = 0 in the program when the loader is destroyed. Not in workers that die or are killed, nor if
+/// the program ends without destroying the loader. Destructors do not run in workers.
+template <class D>
+concept ClosesInWorker = requires(D& dataset) { dataset.close_in_worker(); };
+
 /// The type of a dataset's samples.
 template <MapDataset D>
 using SampleOf = std::remove_cvref_t<decltype(std::declval<D&>().get(size_t{}))>;

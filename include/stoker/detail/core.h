@@ -46,6 +46,8 @@ class Fetcher {
 
   /// Worker: lets the dataset open what each process needs for itself. Before the first sample.
   virtual void open_in_worker(const WorkerInfo&) {}
+  /// Worker: lets the dataset close that again. After the last sample, if the worker ends in order.
+  virtual void close_in_worker() {}
   /// Worker: one sample.
   virtual const FlatSample& get(size_t index);
   /// Worker: all samples of a batch; returns how many came.

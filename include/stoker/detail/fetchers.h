@@ -42,6 +42,7 @@ class DatasetFetcher : public Fetcher {
   }
 
   void open_in_worker(const WorkerInfo& info) override { tell_worker(dataset_, info); }
+  void close_in_worker() override { tell_end(dataset_); }
   void set_epoch(int64_t epoch) override { tell_epoch(dataset_, epoch); }
 
   BatchForm form() const override {

@@ -76,5 +76,13 @@ void tell_worker(D& dataset, const WorkerInfo& info) {
     dataset.for_each_member([&info](auto& member) { tell_worker(member, info); });
   }
 }
+template <class D>
+void tell_end(D& dataset) {
+  if constexpr (ClosesInWorker<D>) {
+    dataset.close_in_worker();
+  } else if constexpr (requires { dataset.for_each_member([](auto&) {}); }) {
+    dataset.for_each_member([](auto& member) { tell_end(member); });
+  }
+}
 
 }  // namespace stoker::detail
