@@ -7,6 +7,13 @@
 
 namespace stoker::detail {
 
+InFlightLimit in_flight_limit(const DataLoaderOptions& options) {
+  constexpr uint32_t kManyTinyBatches = 64;
+  const int64_t batches = options.prefetch_factor.value_or(2) * options.num_workers;
+  const auto usual = static_cast<uint32_t>(std::max<int64_t>(batches, 1));
+  return {usual, options.prefetch_factor ? usual : std::max(usual, kManyTinyBatches)};
+}
+
 void Arrivals::clear() {
   in_flight_.clear();
   napped_ = false;

@@ -11,6 +11,8 @@
 //
 // Process safety: main only.
 
+#include <stoker/options.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +27,9 @@ struct InFlight {
   uint32_t sequence;
   uint32_t slot;
 };
+
+// What the options ask for.
+InFlightLimit in_flight_limit(const DataLoaderOptions& options);
 
 class Arrivals {
  public:

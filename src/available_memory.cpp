@@ -111,4 +111,8 @@ MemorySigns memory_signs(const fs::path& root) {
   return signs;
 }
 
+uint64_t memory_limit(const DataLoaderOptions& options) {
+  return options.shared_memory_limit.value_or(available_memory() / 2);
+}
+
 }  // namespace stoker::detail

@@ -3,11 +3,16 @@
 
 // How much memory this process could still get before something is killed for it.
 
+#include <stoker/options.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 
 namespace stoker::detail {
+
+// Bytes that batches may take: what the options say, or half of what is available now.
+uint64_t memory_limit(const DataLoaderOptions& options);
 
 // The least of what /proc/meminfo calls available and what is left in each control group (version
 // 1 or 2) that this process is in; page cache that can be dropped counts as free. In bytes; the

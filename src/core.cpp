@@ -24,10 +24,9 @@
 #include "publisher.h"
 #include "slot_pool.h"
 #include "stream_source.h"
-#include "supervisor.h"
-#include "worker_loop.h"
 #include "worker_report.h"
 #include "worker_watch.h"
+#include "workers.h"
 
 namespace stoker::detail {
 
@@ -36,17 +35,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookAgain = std::chrono::milliseconds(100);
-
-InFlightLimit in_flight_limit(const DataLoaderOptions& options) {
-  constexpr uint32_t kManyTinyBatches = 64;
-  const int64_t batches = options.prefetch_factor.value_or(2) * options.num_workers;
-  const auto usual = static_cast<uint32_t>(std::max<int64_t>(batches, 1));
-  return {usual, options.prefetch_factor ? usual : std::max(usual, kManyTinyBatches)};
-}
-
-uint64_t memory_limit(const DataLoaderOptions& options) {
-  return options.shared_memory_limit ? *options.shared_memory_limit : available_memory() / 2;
-}
 
 }  // namespace
 
@@ -60,8 +48,12 @@ class LoaderCore::Impl {
         in_flight_limit_(in_flight_limit(options_)),
         pool_(std::make_shared<SlotPool>(options_.num_workers, in_flight_limit_,
                                          memory_limit(options_))),
-        job_{&pool_->control(), fetcher_.get(), options_.worker_init_fn, fill_options(options_)},
-        publisher_(plan_, pool_, options_, in_flight_limit_) {
+        publisher_(plan_, pool_, options_, in_flight_limit_, fetcher_->whole_batches()),
+        workers_({&pool_->control(), fetcher_.get(), options_.worker_init_fn,
+                  fill_options(options_)},
+                 {{options_.max_restarts, fetcher_->whole_batches(),
+                   options_.on_error != OnError::kRaise},
+                  options_.sample_timeout}) {
     if (options_.num_workers == 0) {
       filler_.emplace(*fetcher_, std::nullopt, 0, fill_options(options_));
     } else if (options_.persistent_workers) {
@@ -81,8 +73,7 @@ class LoaderCore::Impl {
     check_process();
     // Nobody has an iterator of this epoch to ask once more: this one is.
     if (std::exchange(first_timed_out_, false) && !over_) return epoch_;
-    end_epoch();
-    if (stage_) stage_->drop();
+    leave_epoch();
     ++epoch_;
     ++control().epochs();
     ++stats_.epochs;
@@ -91,7 +82,7 @@ class LoaderCore::Impl {
     error_ = nullptr;
     if (filler_) filler_->open();
     opened_ = filler_.has_value();
-    if (options_.num_workers > 0 && !workers_are_well()) start_workers();
+    if (options_.num_workers > 0 && !workers_.are_well()) start_workers();
     publisher_.begin();
     over_ = pulled_ = false;
     if (options_.num_workers > 0) publish_more();
@@ -125,14 +116,12 @@ class LoaderCore::Impl {
 
   void abandon(uint64_t epoch) noexcept {
     if (epoch != epoch_ || getpid() != owner_) return;
-    end_epoch();
-    if (stage_) stage_->drop();
+    leave_epoch();
   }
 
   void end_with(uint64_t epoch, const std::exception_ptr& error) {
     if (epoch != epoch_) return;
-    end_epoch();
-    if (stage_) stage_->drop();
+    leave_epoch();
     error_ = error;
   }
 
@@ -146,8 +135,7 @@ class LoaderCore::Impl {
   void load_state_dict(const StateDict& state) {
     check_process();
     plan_.check(state);
-    end_epoch();
-    if (stage_) stage_->drop();
+    leave_epoch();
     plan_.load_state_dict(state);
   }
 
@@ -168,35 +156,10 @@ class LoaderCore::Impl {
     throw std::logic_error("stoker: a loader can only be used in the process that made it");
   }
 
-  // --- workers
-
-  bool workers_are_well() {
-    return supervisor_ && supervisor_->alive() && control().troubles().load() == 0;
-  }
-
   void start_workers() {
-    supervisor_.reset();
+    workers_.end();
     publisher_.reclaim_all();
-    control().reset();
-    fork_workers(/*taking_over=*/false);
-  }
-
-  // One of them hangs in its start, and so will what its supervisor forks.
-  void fork_again() {
-    supervisor_.reset();
-    control().forget_workers();
-    fork_workers(/*taking_over=*/true);
-  }
-
-  void fork_workers(bool taking_over) {
-    supervisor_.emplace(
-        control(),
-        SupervisorLimits{{options_.max_restarts, fetcher_->whole_batches(),
-                          options_.on_error != OnError::kRaise},
-                         options_.sample_timeout},
-        [this, taking_over](uint32_t id, bool replacement) {
-          run_worker(job_, id, replacement || taking_over);
-        });
+    workers_.start();
   }
 
   // Batches of an epoch that was left may hold the memory that this one's first batch needs.
@@ -204,7 +167,7 @@ class LoaderCore::Impl {
     const auto deadline = this->deadline();
     while (in_flight().empty() && publisher_.is_pending() && publisher_.is_draining() &&
            Clock::now() < deadline) {
-      if (!workers_are_well()) start_workers();
+      if (!workers_.are_well()) start_workers();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       publish_more();
     }
@@ -212,9 +175,8 @@ class LoaderCore::Impl {
 
   // Of a wait that begins now.
   Clock::time_point deadline() const {
-    const bool limited = options_.timeout.count() > 0;
-    return Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                              std::min(limited ? options_.timeout : kLongest, kLongest));
+    const auto wait = options_.timeout.count() > 0 ? options_.timeout : kLongest;
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::min(wait, kLongest));
   }
 
   void publish_more() try {
@@ -222,8 +184,6 @@ class LoaderCore::Impl {
   } catch (...) {
     fail(std::current_exception());
   }
-
-  // --- the next batch
 
   bool next_on_host(BatchLeaves& batch) {
     while (!over_) {
@@ -249,7 +209,7 @@ class LoaderCore::Impl {
         pool_->give_back(id);
         return false;
       }
-      BatchLeaves::Delivery delivery = delivery_of(id);
+      Delivery delivery = publisher_.delivery_of(id);
       is_ours = false;
       hand_out(pool_, id, batch, fetcher_->form() != BatchForm::kStacked);
       batch.delivery = std::move(delivery);
@@ -258,22 +218,6 @@ class LoaderCore::Impl {
       if (is_ours) pool_->give_back(id);
       fail(std::current_exception());
     }
-  }
-
-  BatchLeaves::Delivery delivery_of(uint32_t id) {
-    const Task& task = publisher_.task(id);
-    const SlotHeader& header = slot(id).header();
-    BatchLeaves::Delivery delivery{.position = task.position,
-                                   .samples = header.fetched,
-                                   .worker = task.worker,
-                                   .end = task.end()};
-    if (task.worker) delivery.stream_state = slot(id).text(header.stream_state);
-    if (options_.on_error == OnError::kSkip) {
-      delivery.bad_samples = publisher_.take_left_out(delivery.end);
-    } else if (options_.on_error == OnError::kSubstitute) {
-      delivery.bad_samples = replaced_samples(slot(id), task.indices);
-    }
-    return delivery;
   }
 
   SlotStatus status_of(uint32_t id) {
@@ -364,48 +308,28 @@ class LoaderCore::Impl {
 
   // Takes the batch out of those in flight.
   uint32_t wait_for_batch() {
-    const bool limited = options_.timeout.count() > 0;
     const auto deadline = this->deadline();
     for (;;) {
       if (const auto id = publisher_.arrivals().take(Clock::now())) return *id;
-      look_for_trouble();
-      const auto left = limited ? deadline - Clock::now() : Clock::duration(kLookAgain);
+      if (auto error = find_trouble(control(), in_flight(), options_.in_order)) {
+        fail(std::make_exception_ptr(*std::move(error)));
+      }
+      const auto left = deadline - Clock::now();
       if (left.count() <= 0) {
         first_timed_out_ = !pulled_;
         throw report_timeout(options_.timeout.count(),
                              busy_workers(control(), in_flight().front()));
       }
       const auto wait = std::min<Clock::duration>(left, kLookAgain);
-      if (!publisher_.arrivals().sleep(wait)) {
-        look_for_supervisor();
-        look_for_start(wait);
-      }
+      if (!publisher_.arrivals().sleep(wait)) look_after_workers(wait);
     }
   }
 
-  // Throws if the batch waited for cannot come any more.
-  void look_for_trouble() {
-    if (auto error = find_trouble(control(), in_flight(), options_.in_order)) {
-      fail(std::make_exception_ptr(*std::move(error)));
-    }
+  void look_after_workers(Clock::duration waited) try {
+    workers_.look(waited);
+  } catch (...) {
+    fail(std::current_exception());
   }
-
-  // It cannot tell of its own end.
-  void look_for_supervisor() {
-    if (supervisor_->alive()) return;
-    fail(std::make_exception_ptr(report_lost_supervisor(supervisor_->pid())));
-  }
-
-  void look_for_start(Clock::duration waited) {
-    if (!start_watch_.is_stuck(control(), waited)) return;
-    if (auto error = start_watch_.give_up(control(), supervisor_->pid())) {
-      supervisor_.reset();
-      fail(std::make_exception_ptr(*std::move(error)));
-    }
-    fork_again();
-  }
-
-  // --- the end of a batch, and of an epoch
 
   void count(Clock::duration waited, int64_t samples) {
     if (stats_.epoch.batches == 0) stats_.first_batch = returned_ - began_;
@@ -414,11 +338,17 @@ class LoaderCore::Impl {
     stats_.epoch.waited += waited;
   }
 
+  // Also what was copied ahead is not wanted any more.
+  void leave_epoch() {
+    end_epoch();
+    if (stage_) stage_->drop();
+  }
+
   void end_epoch() {
     publisher_.end();
     over_ = true;
-    if (supervisor_ && !options_.persistent_workers) {
-      supervisor_.reset();
+    if (workers_.live() && !options_.persistent_workers) {
+      workers_.end();
       publisher_.reclaim_all();
     }
   }
@@ -431,10 +361,8 @@ class LoaderCore::Impl {
   EpochPlan plan_;
   InFlightLimit in_flight_limit_;
   std::shared_ptr<SlotPool> pool_;
-  WorkerJob job_;
   Publisher publisher_;
-  std::optional<Supervisor> supervisor_;
-  StartWatch start_watch_;
+  Workers workers_;
   std::optional<Filler> filler_;  // with num_workers = 0
   bool opened_ = false;           // .. the dataset was told that it is used here
   BadSamples bad_samples_;

@@ -76,8 +76,8 @@ uint32_t Filler::fill(Slot slot, uint32_t generation, RowRange rows, Progress& p
   progress.since.store(0, std::memory_order_relaxed);
   fetcher_.release();
   // Not before: of a worker that dies until here, others fetch all of these rows again.
-  for (const OwnRow& one : mine_) slot.settle(one.row, me, one.state);
-  const auto claimed = fetcher_.is_stream() ? 1 : static_cast<uint32_t>(mine_.size());
+  for (size_t i = mine_.size(); i-- > 0;) slot.settle(mine_[i].row, me, mine_[i].state);
+  const auto claimed = slot.is_claimed_whole() ? 1 : static_cast<uint32_t>(mine_.size());
   return claimed + (ok ? 0 : slot.skip_rest(me));
 }
 
@@ -99,6 +99,10 @@ void Filler::own(Slot slot, Hand me, RowRange rows) {
   for (uint32_t row = rows.first; row < rows.first + rows.count; ++row) {
     if (slot.own(row, me)) mine_.push_back({row, RowState::kPending});
   }
+  // With its first row, all of the batch; the rows of a stream are added as they come.
+  if (mine_.empty() || !slot.is_claimed_whole() || slot.is_stream()) return;
+  const auto n = static_cast<uint32_t>(slot.num_samples());
+  for (uint32_t row = 1; row < n; ++row) mine_.push_back({row, RowState::kPending});
 }
 
 void Filler::begin(uint32_t row, Progress& progress) const {

@@ -15,7 +15,7 @@ void Publisher::begin() {
 
 void Publisher::publish_more() {
   reclaim_drained();
-  if (skips_) leave_out_early();
+  if (on_error_ == OnError::kSkip) leave_out_early();
   while ((pending_ || !exhausted_) && arrivals_.has_room()) {
     const auto id = open_next();
     if (!id) return;
@@ -42,7 +42,7 @@ std::optional<uint32_t> Publisher::open_next() {
   const Slot s = slot(*id);
   const uint32_t sequence = pool_->control().published();
   const Origin origin{plan_.epoch(), plan_.seed(), task.position,
-                      task.worker.value_or(Origin::kAnyWorker)};
+                      task.worker.value_or(Origin::kAnyWorker), whole_batches_};
   if (task.worker) {
     s.publish_stream(static_cast<uint32_t>(task.num_samples), sequence, origin);
     if (!task.stream_state.empty()) s.header().stream_start = s.put_text(task.stream_state);
@@ -80,7 +80,7 @@ void Publisher::cancel(const InFlight& batch) {
   const Hand me = s.main(batch.sequence);
   const Task& task = tasks_[batch.slot];
   const uint32_t rest =
-      s.skip_rest(me, task.worker ? 1 : static_cast<uint32_t>(task.num_samples));
+      s.skip_rest(me, whole_batches_ || task.worker ? 1 : static_cast<uint32_t>(task.num_samples));
   if (rest > 0 && s.finish(me, rest)) {
     s.header().status.store(SlotStatus::kReady, std::memory_order_relaxed);
   }
@@ -137,6 +137,21 @@ void Publisher::leave_out_early() {
     take_back_from(i);
     return;
   }
+}
+
+Delivery Publisher::delivery_of(uint32_t id) {
+  const Task& task = tasks_[id];
+  const SlotHeader& header = slot(id).header();
+  Delivery delivery{.position = task.position,
+                    .samples = header.fetched,
+                    .worker = task.worker,
+                    .end = task.end()};
+  if (task.worker) delivery.stream_state = slot(id).text(header.stream_state);
+  if (on_error_ == OnError::kSkip) delivery.bad_samples = take_left_out(delivery.end);
+  if (on_error_ == OnError::kSubstitute) {
+    delivery.bad_samples = replaced_samples(slot(id), task.indices);
+  }
+  return delivery;
 }
 
 std::vector<BadSample> Publisher::take_left_out(uint64_t before) {

@@ -23,12 +23,14 @@ namespace stoker::detail {
 
 class Publisher {
  public:
+  // `whole_batches`: one worker fetches all samples of a batch at once.
   Publisher(EpochPlan& plan, std::shared_ptr<SlotPool> pool, const DataLoaderOptions& options,
-            InFlightLimit limit)
+            InFlightLimit limit, bool whole_batches)
       : plan_(plan),
         pool_(std::move(pool)),
         arrivals_(pool_->control(), options.in_order, limit),
-        skips_(options.on_error == OnError::kSkip) {}
+        on_error_(options.on_error),
+        whole_batches_(whole_batches) {}
 
   // Begins an epoch. The one before has ended.
   void begin();
@@ -44,6 +46,8 @@ class Publisher {
   void take_back() { take_back_from(0); }
   // The batch that a slot was opened for.
   const Task& task(uint32_t slot) const { return tasks_[slot]; }
+  // Of a completed batch, what the program's getting it will change.
+  Delivery delivery_of(uint32_t slot);
   // The samples that were left out before that position of the epoch, each once.
   std::vector<BadSample> take_left_out(uint64_t before);
   // What is in flight is skipped, not waited for.
@@ -73,7 +77,8 @@ class Publisher {
   EpochPlan& plan_;
   std::shared_ptr<SlotPool> pool_;
   Arrivals arrivals_;
-  bool skips_;                               // samples that fail are left out
+  OnError on_error_;
+  bool whole_batches_;
   std::optional<Task> pending_;              // drawn, but not published yet
   std::vector<Task> tasks_;                  // by slot: what it was opened for
   std::map<uint64_t, BadSample> left_out_;   // by position; not taken yet

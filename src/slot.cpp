@@ -131,6 +131,8 @@ void Slot::close() const {
 void Slot::open(uint32_t num_samples, uint32_t generation, const Origin& origin) const {
   SlotHeader& h = header();
   h.worker.store(origin.worker, std::memory_order_release);
+  const bool is_stream = origin.worker != Origin::kAnyWorker;
+  h.whole.store(origin.whole || is_stream ? 1 : 0, std::memory_order_release);
   h.epoch = origin.epoch;
   h.epoch_seed = origin.epoch_seed;
   h.first_position = origin.first_position;
@@ -167,7 +169,8 @@ std::optional<uint64_t> Slot::fixed_layout() const {
 
 Origin Slot::origin() const {
   const SlotHeader& h = header();
-  return {h.epoch, h.epoch_seed, h.first_position, h.worker.load(std::memory_order_relaxed)};
+  return {h.epoch, h.epoch_seed, h.first_position, h.worker.load(std::memory_order_relaxed),
+          is_claimed_whole()};
 }
 
 RowState Slot::state(uint64_t row) const {

@@ -59,6 +59,8 @@ struct SlotHeader {
   // Of a stream: the only worker that may claim it; else kAnyWorker. Stored and read like
   // num_samples.
   std::atomic<uint32_t> worker{0};
+  // Whether one worker makes all of the batch; see Slot::is_claimed_whole. Likewise.
+  std::atomic<uint32_t> whole{0};
   int64_t epoch = 0;
   uint64_t epoch_seed = 0;
   uint64_t first_position = 0;  // of row 0, in the epoch; of a stream, in that worker's part of it
@@ -114,6 +116,7 @@ struct Origin {
   uint64_t epoch_seed = 0;
   uint64_t first_position = 0;
   uint32_t worker = kAnyWorker;
+  bool whole = false;  // its samples are fetched together
 };
 
 class Slot {
@@ -157,14 +160,17 @@ class Slot {
   uint32_t generation() const {
     return static_cast<uint32_t>(header().ticket.load(std::memory_order_relaxed) >> 32);
   }
-  // Of a stream: one worker claims, owns and counts the batch whole, as if it were row 0 alone. So
-  // nothing is written, nor memory taken, for samples that do not come.
+  // Of a stream nothing is written, nor memory taken, for samples that do not come.
   bool is_stream() const {
     return header().worker.load(std::memory_order_acquire) != Origin::kAnyWorker;
   }
+  // One worker claims, owns and counts the batch whole, as if it were row 0 alone: a batch that is
+  // fetched at once must not be shared by two, even where one takes over from a third that died.
+  // That worker settles row 0 last.
+  bool is_claimed_whole() const { return header().whole.load(std::memory_order_acquire) != 0; }
   // How many rows are claimed one by one.
   uint32_t num_claimable() const {
-    return is_stream() ? 1 : static_cast<uint32_t>(num_samples());
+    return is_claimed_whole() ? 1 : static_cast<uint32_t>(num_samples());
   }
 
   // Main's hand, and that of a worker.

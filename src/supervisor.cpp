@@ -17,9 +17,7 @@
 #include <climits>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <initializer_list>
 #include <iostream>
 #include <mutex>
 #include <optional>
@@ -28,7 +26,7 @@
 #include <vector>
 
 #include "available_memory.h"
-#include "failure.h"
+#include "child_signals.h"
 #include "futex.h"
 #include "sample_clock.h"
 #include "worker_threads.h"
@@ -43,42 +41,6 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kGrace = std::chrono::milliseconds(100);
 // .. and to close their dataset, once they have come to that
 constexpr auto kClosingGrace = std::chrono::seconds(5);
-
-bool is_any_of(int signal, std::initializer_list<int> signals) {
-  return std::find(signals.begin(), signals.end(), signal) != signals.end();
-}
-
-// The program's handlers must not run here. What is sent to the whole process group (Ctrl-C, a
-// batch system's warning) is the program's to answer, perhaps with handlers that it installs only
-// later, and it needs its workers until then; so it is ignored. What the program ignores stays
-// ignored.
-void settle_signals() {
-  for (int signal = 1; signal < NSIG; ++signal) {
-    struct sigaction action {};
-    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
-    const bool own_fault = is_any_of(
-        signal, {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGCHLD});
-    const bool to_the_group =
-        is_any_of(signal, {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2});
-    const bool handled = action.sa_handler != SIG_DFL;
-    if (!handled && !to_the_group) continue;
-    action.sa_handler = own_fault ? SIG_DFL : SIG_IGN;
-    action.sa_flags = 0;
-    sigaction(signal, &action, nullptr);
-  }
-  std::signal(SIGCHLD, SIG_DFL);
-}
-
-// The handler of the program could end the process in its way, with exit handlers that are not for
-// a child. So could its `main`, which an exception must not come to.
-[[noreturn]] void end_by_exception() {
-  if (const std::exception_ptr error = std::current_exception()) {
-    const Failure failure = describe_exception(error);
-    std::fprintf(stderr, "stoker: process %d is ended by %s, which nobody caught: %s\n",
-                 static_cast<int>(getpid()), failure.type_name.c_str(), failure.text.c_str());
-  }
-  std::abort();
-}
 
 int watch_process(pid_t pid) {
 #ifdef SYS_pidfd_open

@@ -117,7 +117,7 @@ class Worker {
 
   void work(const Claim& claim) {
     const Slot slot = control_.slot(claim.slot);
-    const bool rest = claim.rows.first + claim.rows.count < slot.num_samples();
+    const bool rest = claim.rows.first + claim.rows.count < slot.num_claimable();
     // Each worker that finds more than it takes wakes the next one: main need not wake them all.
     if (rest && control_.has_sleepers()) futex_wake(control_.published_word(), 1);
     const auto start = Clock::now();

@@ -7,16 +7,16 @@ set(tier0 bad_samples checked_size control engine_draws failure finished_batch f
   generator_state keyed_permutation
   memory_budget place record row_layout row_writer sample_clock seed slot state_dict stats
   stream_copy task_source)
-set(tier1 accelerator available_memory copy_watch device_faults futex host_guard host_pin
+set(tier1 accelerator available_memory child_signals copy_watch device_faults futex host_guard host_pin
   lifeline pinned_memory pread_file region worker_threads)
 set(tier2 arrivals batch_source checked_options collate datasets device_copy device_stage epoch_plan
   fetcher fill hand_out pad_collate permutation pinning publisher randomness replacements row_store sampler samplers slot_pool
   stream_reader stream_source supervisor weighted_random_sampler worker worker_context worker_loop
-  worker_report worker_watch)
+  worker_report worker_watch workers)
 set(tier3 core)
 
 # What runs in workers, which must not touch a device: not even ask for one.
-set(in_workers collate control failure fill futex lifeline randomness row_layout row_store row_writer slot
+set(in_workers child_signals collate control failure fill futex lifeline randomness row_layout row_store row_writer slot
   stream_copy
   stream_reader record supervisor worker_context worker_loop worker_threads)
 

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "workers.h"
+
+namespace stoker::detail {
+
+bool Workers::are_well() const {
+  return supervisor_ && supervisor_->alive() && job_.control->troubles().load() == 0;
+}
+
+void Workers::start() {
+  job_.control->reset();
+  fork(/*taking_over=*/false);
+}
+
+void Workers::fork(bool taking_over) {
+  supervisor_.emplace(*job_.control, limits_, [this, taking_over](uint32_t id, bool replacement) {
+    run_worker(job_, id, replacement || taking_over);
+  });
+}
+
+// What hangs in its start does so in all that its supervisor forks.
+void Workers::look(std::chrono::nanoseconds waited) {
+  Control& control = *job_.control;
+  if (!supervisor_->alive()) throw report_lost_supervisor(supervisor_->pid());
+  if (!start_watch_.is_stuck(control, waited)) return;
+  const auto error = start_watch_.give_up(control, supervisor_->pid());
+  supervisor_.reset();
+  if (error) throw *error;
+  control.forget_workers();
+  fork(/*taking_over=*/true);
+}
+
+}  // namespace stoker::detail
