@@ -44,9 +44,10 @@ bool Replacements::has_ended_two(const WorkerRecord& worker) {
 Replacements::Deed Replacements::deed_of(const WorkerRecord& worker) {
   const uint32_t row = worker.progress.row.load(std::memory_order_relaxed);
   const auto [slot, hand] = batch_of(worker);
-  if (slot.is_stream()) return {worker.claim.load(std::memory_order_relaxed), row};
-  if (row < slot.num_samples()) return {slot.positions()[row], 0};
-  return {slot.header().first_position, row};
+  const int64_t epoch = slot.header().epoch;
+  if (slot.is_stream()) return {epoch, worker.claim.load(std::memory_order_relaxed), row};
+  if (row < slot.num_samples()) return {epoch, slot.positions()[row], 0};
+  return {epoch, slot.header().first_position, row};
 }
 
 // What it was at is on_error's from now on. Of a batch that was fetched as a whole, the samples are

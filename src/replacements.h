@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "control.h"
@@ -28,8 +29,9 @@ class Replacements {
   bool allow(WorkerRecord& worker);
 
  private:
-  // What a worker was at: a sample, by its position in the epoch, or all of a batch.
-  using Deed = std::pair<uint64_t, uint32_t>;
+  // What a worker was at: of which epoch, the position there of a sample or of a batch's first one,
+  // and whether it was all of the batch. Batches of an epoch that was left may still be open.
+  using Deed = std::tuple<int64_t, uint64_t, uint32_t>;
   Deed deed_of(const WorkerRecord& worker);
   bool has_ended_two(const WorkerRecord& worker);
   bool condemn(WorkerRecord& worker);

@@ -72,6 +72,25 @@ TEST_F(ReplacementsTest, ASampleMayEndOneWorkerOfAny) {
   EXPECT_EQ(second.final, Final::kKilledTwice);
 }
 
+TEST_F(ReplacementsTest, ABatchThatIsPublishedAgainIsTheSameButNotThatOfAnEpochThatWasLeft) {
+  HeapSlots memory(2, 3);
+  Control& control = memory.control();
+  const auto dies_in = [&](uint32_t id, int64_t epoch) -> WorkerRecord& {
+    const Slot slot = control.slot(id);
+    slot.publish({{10, 11}}, control.published(), {.epoch = epoch});
+    control.publish(id);
+    WorkerRecord& worker = control.worker(0);
+    worker.work_on(id, slot.generation());
+    worker.progress.row = 1;
+    slot.own(1, Slot::worker(slot.generation(), 0));
+    return worker;
+  };
+  Replacements many(control, {.max_restarts = 9});
+  EXPECT_TRUE(many.allow(dies_in(0, 1)));
+  EXPECT_TRUE(many.allow(dies_in(1, 2)));
+  EXPECT_FALSE(many.allow(dies_in(2, 1)));
+}
+
 TEST_F(ReplacementsTest, WhatIsDoneIsNotToBlame) {
   Replacements many(control_, {.max_restarts = 9});
   EXPECT_TRUE(allow(many, dies_at(1)));
