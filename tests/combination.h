@@ -18,7 +18,8 @@ using Number = int64_t;
 using Numbers = std::vector<int64_t>;
 
 enum DatasetKind : Number { kMap, kBatched, kStream };
-enum SampleKind : Number { kIndex, kPair, kItem };  // int64; (tensor, int64); a struct of more
+// int64; (tensor, int64); a struct of more; the rows of a TensorDataset, which it writes itself
+enum SampleKind : Number { kIndex, kPair, kItem, kRows };
 enum Randomness : Number { kNoRandomness, kTorch, kRand, kSeed };
 enum Memory : Number { kFresh, kView, kSame };  // of a sample's tensor; kSame: of all samples
 enum Order : Number {
@@ -118,7 +119,7 @@ inline std::string text_of(const std::string& name, Number value) {
                : "?";
   };
   if (name == "dataset") return pick({"kMap", "kBatched", "kStream"});
-  if (name == "sample") return pick({"kIndex", "kPair", "kItem"});
+  if (name == "sample") return pick({"kIndex", "kPair", "kItem", "kRows"});
   if (name == "random") return pick({"kNoRandomness", "kTorch", "kRand", "kSeed"});
   if (name == "memory") return pick({"kFresh", "kView", "kSame"});
   if (name == "order") {
@@ -193,6 +194,8 @@ inline void normalise(Combination& c) {
   };
   in_range(c.bad), in_range(c.flaky), in_range(c.killers);
   if (c.slow >= c.samples) c.slow = -1;
+  if (c.sample == kRows && c.dataset != kBatched) c.sample = kPair;
+  if (c.sample == kRows) c.random = kNoRandomness, c.varying = 0;
   if (c.sample == kIndex) c.varying = 0, c.memory = kFresh;
   if (c.varying != 0 && c.collate == kStack) c.collate = kPad;
   if (c.collate == kPad && c.sample == kIndex) c.collate = kStack;
@@ -252,7 +255,7 @@ inline Combination draw(uint64_t seed) {
   };
   c.salt = range(1, 1'000'000);
   c.dataset = upto(3);
-  c.sample = upto(3);
+  c.sample = upto(4);
   c.width = one_in(4) ? 10'000 : range(1, 128);
   c.varying = one_in(4);
   c.random = upto(4);

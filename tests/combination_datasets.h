@@ -10,6 +10,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <stoker/datasets/tensor.h>
 
 #include <array>
 #include <cstdlib>
@@ -31,6 +32,7 @@ struct Item {
   int64_t index;
 };
 using Pair = std::tuple<at::Tensor, int64_t>;
+using Rows = std::array<at::Tensor, 2>;
 
 }  // namespace stoker::combination
 
@@ -120,6 +122,38 @@ struct BatchedData : MapData<S> {
   }
 };
 
+// Its batches are written as a whole, unless something goes wrong.
+struct RowsData : TensorDataset<2> {
+  Maker maker;
+
+  explicit RowsData(Maker made)
+      : TensorDataset(
+            at::arange(made.combination().samples * made.combination().width, at::kFloat)
+                .reshape({made.combination().samples, made.combination().width}),
+            at::arange(made.combination().samples)),
+        maker(std::move(made)) {}
+
+  Rows get(size_t index) const {
+    maker.trouble().meet(static_cast<Number>(index));
+    return TensorDataset::get(index);
+  }
+  std::vector<Rows> get_batch(std::span<const size_t> indices) const {
+    meet(indices);
+    return TensorDataset::get_batch(indices);
+  }
+  bool gather(std::span<const size_t> indices, std::span<std::byte* const> columns) const {
+    meet(indices);
+    return TensorDataset::gather(indices, columns);
+  }
+
+ private:
+  void meet(std::span<const size_t> indices) const {
+    for (const size_t index : indices) {
+      maker.trouble().meet(static_cast<Number>(index), indices.size() > 1);
+    }
+  }
+};
+
 // Shares itself among the workers if the loader does not. Alike in all of them: what it draws when
 // it is opened.
 template <class S>
@@ -203,6 +237,7 @@ class Look {
   void add(const std::map<std::string, T>& all) {
     for (const auto& [key, value] : all) add(key), add(value);
   }
+  void add(const Rows& rows) { add(rows[0]), add(rows[1]); }
   template <class... T>
   void add(const std::tuple<T...>& all) {
     std::apply([&](const auto&... each) { (add(each), ...); }, all);
@@ -241,12 +276,12 @@ Seen look_at(const T& batch) {
   return look.seen();
 }
 
-// A collate_fn: how many samples in how many bytes, what it draws, their indices.
+// A collate_fn: what the samples' bytes are, what it draws, how many there are, their indices.
 struct Summary {
   bool draws;
 
   template <class S>
-  std::tuple<at::Tensor, at::Tensor> operator()(std::vector<S>& samples) const {
+  std::tuple<at::Tensor, double, at::Tensor> operator()(std::vector<S>& samples) const {
     std::vector<at::Tensor> sums;
     std::vector<int64_t> indices;
     for (const S& sample : samples) {
@@ -255,7 +290,8 @@ struct Summary {
       indices.push_back(seen.indices.at(0));
     }
     if (draws) sums.push_back(at::rand({2}, at::kDouble));
-    return {at::cat(sums), at::tensor(indices, at::kLong)};
+    const auto count = static_cast<double>(samples.size());
+    return {at::cat(sums), count, at::tensor(indices, at::kLong)};
   }
 };
 
