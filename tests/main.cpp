@@ -67,6 +67,12 @@ uint64_t test_seed() { return seed; }
 
 }  // namespace stoker
 
+#ifdef __SANITIZE_ADDRESS__
+// A forked child of a program that has libtorch's thread pool leaks it on purpose: its threads are
+// gone. It shows where a worker calls exit().
+extern "C" const char* __lsan_default_suppressions() { return "leak:caffe2::pthreadpool\n"; }
+#endif
+
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
   const std::optional<uint64_t> seed = stoker::choose_seed(argc, argv);
