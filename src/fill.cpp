@@ -148,7 +148,7 @@ const FlatSample* Filler::get(Slot slot, uint32_t row, uint32_t source, Progress
       failure_ = slot.failures()[source];
       return nullptr;
     }
-    prepare(slot, slot.positions()[row]);
+    prepare(slot, slot.position(row));
     const FlatSample* sample = nullptr;
     if (fetcher_.whole_batches()) {
       // The fetch drops the batch before, in which the sample may lie that waits to be written.
@@ -201,7 +201,7 @@ bool Filler::fetch_whole(Slot slot, Progress& progress) {
     for (const OwnRow& one : mine_) indices.push_back(slot.indices()[one.row]);
     begin(Progress::kAllRows, progress);
     const uint32_t first = mine_.front().row;
-    prepare(slot, slot.positions()[first]);
+    prepare(slot, slot.position(first));
     const bool is_run = mine_.back().row - first + 1 == mine_.size();
     const bool done = is_run && store_.gather(first, indices);
     if (!done) require_all(fetcher_.fetch(indices), indices.size());

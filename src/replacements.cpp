@@ -46,7 +46,7 @@ Replacements::Deed Replacements::deed_of(const WorkerRecord& worker) {
   const auto [slot, hand] = batch_of(worker);
   const int64_t epoch = slot.header().epoch;
   if (slot.is_stream()) return {epoch, worker.claim.load(std::memory_order_relaxed), row};
-  if (row < slot.num_samples()) return {epoch, slot.positions()[row], 0};
+  if (row < slot.num_samples()) return {epoch, slot.position(row), 0};
   return {epoch, slot.header().first_position, row};
 }
 

@@ -64,6 +64,7 @@ struct SlotHeader {
   int64_t epoch = 0;
   uint64_t epoch_seed = 0;
   uint64_t first_position = 0;  // of row 0, in the epoch; of a stream, in that worker's part of it
+  uint32_t has_positions = 0;   // whether those of the rows are given; else they follow the first
   uint64_t budget = 0;          // bytes that its rows, and its open end, may take; 0 is no limit
 
   // generation << 32 | next row. Main's release store (publish) pairs with the acquire in claim.
@@ -147,8 +148,13 @@ class Slot {
   }
   uint64_t* records() const { return reinterpret_cast<uint64_t*>(indices() + num_samples()); }
   uint64_t* positions() const { return records() + num_samples(); }
-  // Where it is told how the row's sample failed, if it did and that was handled; 0 if not.
+  // Where it is told how the row's sample failed, if it did and that was handled; 0 if not. Who
+  // fetches the sample sets it.
   uint64_t* failures() const { return positions() + num_samples(); }
+  // Of the sample of this row, in the epoch; of a stream, in that worker's part of it.
+  uint64_t position(uint64_t row) const {
+    return header().has_positions != 0 ? positions()[row] : header().first_position + row;
+  }
   // The dataset's index of the sample of this row; of a stream, its number in that worker's part.
   size_t index(uint64_t row) const {
     return is_stream() ? header().first_position + row : indices()[row];
