@@ -18,14 +18,19 @@ void Workers::fork(bool taking_over) {
   });
 }
 
-// What hangs in its start does so in all that its supervisor forks.
+// What hangs in its start does so in all that its supervisor forks. A supervisor ends in its start
+// if libtorch finds its thread pool half made there, by another thread of a program that was itself
+// forked.
 void Workers::look(std::chrono::nanoseconds waited) {
   Control& control = *job_.control;
-  if (!supervisor_->alive()) throw report_lost_supervisor(supervisor_->pid());
-  if (!start_watch_.is_stuck(control, waited)) return;
-  const auto error = start_watch_.give_up(control, supervisor_->pid());
+  const int64_t pid = supervisor_->pid();
+  const bool gone = !supervisor_->alive();
+  const bool started = control.supervised().load(std::memory_order_acquire) != 0;
+  if (gone && started) throw report_lost_supervisor(pid);
+  if (!gone && !start_watch_.is_stuck(control, waited)) return;
+  const auto error = start_watch_.give_up(control, pid);
   supervisor_.reset();
-  if (error) throw *error;
+  if (error) throw gone ? report_lost_supervisor(pid) : *error;
   control.forget_workers();
   fork(/*taking_over=*/true);
 }

@@ -26,9 +26,9 @@ class Workers {
   // Whether they live, and nothing went wrong with any.
   bool are_well() const;
 
-  // After main has waited that long, and nothing happened. Forks those again that hang in their
-  // start; throws WorkerError if that does not help, or if the supervisor is gone, which cannot tell
-  // of its own end.
+  // After main has waited that long, and nothing happened. Forks those again that hang or
+  // end in their start; throws WorkerError if that does not help, or if the supervisor ended later,
+  // which cannot tell of its own end.
   void look(std::chrono::nanoseconds waited);
 
  private:

@@ -36,9 +36,11 @@
 // OpenBLAS, as far as the library can tell: it is called when a child is set up.
 extern "C" {
 bool set_up_hangs = false;
+std::atomic<int>* set_ups_that_end = nullptr;  // in shared memory
 void openblas_set_num_threads(int count);
 void openblas_set_num_threads(int /*count*/) {
   while (set_up_hangs) pause();
+  if (set_ups_that_end != nullptr && set_ups_that_end->fetch_sub(1) > 0) _exit(1);
 }
 }
 
@@ -59,9 +61,12 @@ void build_a_model() {
   adam.step();
 }
 
-// Each program is a new one: what libraries make at their first call is not there yet.
+// Each program is a new one, and not quite: libtorch makes the pool of threads anew that the
+// program it was forked from had made.
 TEST(StartTest, LoadersThatAreMadeWhileAnotherThreadBuildsAModelDeliver) {
   const int programs = number_of_starts();
+  DataLoader own(Counting{1}, {.num_workers = 1});
+  EXPECT_EQ(epoch_of(own), up_to(1));
   double longest = 0;
   for (int i = 0; i < programs; ++i) {
     const auto began = Clock::now();
@@ -134,6 +139,32 @@ TEST(StartTest, AStartThatHangsIsMadeAgainAndNothingIsLost) {
               }),
               "");
   }
+}
+
+TEST(StartTest, ASupervisorThatEndsInItsStartIsForkedAgain) {
+  Shared<std::atomic<int>> left;
+  for (const int ends : {1, 2}) {
+    EXPECT_EQ(in_child([&] {
+                *left = ends;
+                set_ups_that_end = &*left;
+                DataLoader loader(Counting{64}, {.batch_size = 4, .num_workers = 2});
+                require(epoch_of(loader) == up_to(64), "samples are missing");
+              }),
+              "");
+    EXPECT_LT(*left, 0);
+  }
+}
+
+TEST(StartTest, ASupervisorThatEndsInEachStartIsAnError) {
+  Shared<std::atomic<int>> left;
+  EXPECT_THAT(in_child([&] {
+                *left = 1000;
+                set_ups_that_end = &*left;
+                DataLoader loader(Counting{64}, {.batch_size = 4, .num_workers = 2});
+                epoch_of(loader);
+              }),
+              testing::HasSubstr("the supervisor of the workers"));
+  EXPECT_LE(*left, 997);
 }
 
 TEST(StartTest, AStartThatHangsAgainAndAgainIsAnErrorThatNamesTheProcess) {
