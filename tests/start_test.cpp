@@ -61,12 +61,7 @@ void build_a_model() {
   adam.step();
 }
 
-// Each program is a new one, and not quite: libtorch makes the pool of threads anew that the
-// program it was forked from had made.
-TEST(StartTest, LoadersThatAreMadeWhileAnotherThreadBuildsAModelDeliver) {
-  const int programs = number_of_starts();
-  DataLoader own(Counting{1}, {.num_workers = 1});
-  EXPECT_EQ(epoch_of(own), up_to(1));
+void try_programs(int programs) {
   double longest = 0;
   for (int i = 0; i < programs; ++i) {
     const auto began = Clock::now();
@@ -84,6 +79,21 @@ TEST(StartTest, LoadersThatAreMadeWhileAnotherThreadBuildsAModelDeliver) {
     longest = std::max(longest, std::chrono::duration<double>(Clock::now() - began).count());
   }
   std::cout << programs << " programs; the longest took " << longest << " s\n";
+}
+
+// Each program is a new one: if this test runs alone, what libraries make at their first call is not
+// there yet.
+TEST(StartTest, LoadersThatAreMadeWhileAnotherThreadBuildsAModelDeliver) {
+  try_programs(number_of_starts());
+}
+
+// libtorch makes the pool of threads anew that the program had which these were forked from.
+TEST(StartTest, SoDoThoseOfProgramsForkedFromOneThatHadALoader) {
+  {
+    DataLoader loader(Counting{1}, {.num_workers = 1});
+    EXPECT_EQ(epoch_of(loader), up_to(1));
+  }
+  try_programs(number_of_starts());
 }
 
 // In bursts: each registration takes memory, and a large program forks slowly.
