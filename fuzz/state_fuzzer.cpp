@@ -14,8 +14,8 @@
 #include <string>
 #include <string_view>
 
-#include "batch_source.h"
-#include "generator_state.h"
+#include "loader/batch_source.h"
+#include "samplers/generator_state.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * How the rows of a batch are claimed, owned, written, counted and completed by workers of which
- * one may die at any step: the protocol of src/slot.h and src/control.h, for the model checker
+ * one may die at any step: the protocol of src/memory/slot.h and src/memory/control.h, for the model checker
  * Spin. scripts/check_model.sh runs it; model/README.md tells what comes out. What is checked:
  *
  *   - Main always ends, with all batches delivered: no end state is invalid.

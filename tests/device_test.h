@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "datasets.h"
-#include "device_faults.h"
+#include "device/device_faults.h"
+#include "device/host_pin.h"
 #include "fake_accelerator.h"
-#include "host_pin.h"
 
 namespace stoker {
 

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "host_pin.h"
+#include "device/host_pin.h"
 
 namespace stoker::fake {
 

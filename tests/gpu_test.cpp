@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "accelerator.h"
 #include "datasets.h"
+#include "device/accelerator.h"
 
 namespace stoker {
 namespace {

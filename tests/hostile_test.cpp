@@ -19,9 +19,9 @@
 #include <thread>
 #include <vector>
 
-#include "available_memory.h"
 #include "datasets.h"
 #include "processes.h"
+#include "supervisor/available_memory.h"
 #include "support.h"
 
 namespace stoker {

@@ -3,33 +3,17 @@
 #   cmake -DROOT=<checkout> -P layout_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(tier0 bad_samples checked_size control engine_draws failure finished_batch flat_sample
-  generator_state keyed_permutation
-  memory_budget place record row_layout row_writer sample_clock seed slot state_dict stats
-  stream_copy task_source)
-set(tier1 accelerator available_memory child_signals copy_watch device_faults futex host_guard host_pin
-  lifeline pinned_memory pread_file region worker_threads)
-set(tier2 arrivals batch_source checked_options collate datasets device_copy device_stage epoch_plan
-  fetcher fill hand_out pad_collate permutation pinning publisher randomness replacements row_store sampler samplers slot_pool
-  stream_reader stream_source supervisor weighted_random_sampler worker worker_context worker_loop
-  worker_report worker_watch workers)
-set(tier3 core)
+# What lies in a folder of src may include its own folder and these.
+set(samplers_sees memory supervisor)
+set(datasets_sees memory)
+set(memory_sees "")
+set(worker_sees memory samplers)
+set(supervisor_sees memory loader)
+set(device_sees memory loader)
+set(loader_sees samplers datasets memory worker supervisor device)
 
-# What runs in workers, which must not touch a device: not even ask for one.
-set(in_workers child_signals collate control failure fill futex lifeline randomness row_layout row_store row_writer slot
-  stream_copy
-  stream_reader record supervisor worker_context worker_loop worker_threads)
-
-function(tier_of name out)
-  foreach(tier RANGE 3)
-    if(name IN_LIST tier${tier})
-      set(${out} ${tier} PARENT_SCOPE)
-      return()
-    endif()
-  endforeach()
-  message(SEND_ERROR "src/${name} is in no tier; add it to tests/layout_test.cmake")
-  set(${out} 0 PARENT_SCOPE)
-endfunction()
+# These run in workers, which must not touch a device: not even ask for one.
+set(in_workers memory worker supervisor)
 
 function(check_size file)
   # Not file(STRINGS): brackets in source text upset CMake's lists.
@@ -43,7 +27,11 @@ function(check_size file)
 endfunction()
 
 file(GLOB_RECURSE headers ${ROOT}/include/stoker/*.h)
-file(GLOB sources ${ROOT}/src/*.h ${ROOT}/src/*.cpp)
+file(GLOB sources ${ROOT}/src/*/*.h ${ROOT}/src/*/*.cpp)
+file(GLOB homeless ${ROOT}/src/*.h ${ROOT}/src/*.cpp)
+if(homeless)
+  message(SEND_ERROR "in no folder: ${homeless}")
+endif()
 if(NOT headers OR NOT sources)
   message(FATAL_ERROR "found no sources under '${ROOT}'")
 endif()
@@ -64,9 +52,13 @@ endif()
 
 foreach(source IN LISTS sources)
   check_size(${source})
+  get_filename_component(folder ${source} DIRECTORY)
+  get_filename_component(folder ${folder} NAME)
   get_filename_component(name ${source} NAME_WE)
-  tier_of(${name} mine)
-  if(name IN_LIST in_workers)
+  if(NOT DEFINED ${folder}_sees)
+    message(SEND_ERROR "src/${folder} is not known; say in tests/layout_test.cmake what it may see")
+  endif()
+  if(folder IN_LIST in_workers)
     file(STRINGS ${source} bad
       REGEX "is_pinned|pin_memory|getAccelerator|getPinnedMemory|hasCUDA|lazyInit|[Cc]uda[A-Z_:(]")
     if(bad)
@@ -76,21 +68,21 @@ foreach(source IN LISTS sources)
   file(STRINGS ${source} includes REGEX "^#include")
   foreach(line IN LISTS includes)
     if(line MATCHES "<boost" AND NOT name STREQUAL region)
-      message(SEND_ERROR "${source} names Boost; only src/region.cpp may")
+      message(SEND_ERROR "${source} names Boost; only src/memory/region.cpp may")
     endif()
-    if(line MATCHES "\"([a-z_]+)\\.h\"")
-      set(other ${CMAKE_MATCH_1})
-      tier_of(${other} theirs)
-      if(theirs GREATER mine)
-        message(SEND_ERROR "${source} (tier ${mine}) includes ${other}.h (tier ${theirs})")
+    if(line MATCHES "\"([a-z_]+)/[a-z_]+\\.h\"")
+      if(NOT CMAKE_MATCH_1 STREQUAL folder AND NOT CMAKE_MATCH_1 IN_LIST ${folder}_sees)
+        message(SEND_ERROR "${source} includes ${CMAKE_MATCH_1}/, which ${folder}/ may not see")
       endif()
+    elseif(line MATCHES "\"")
+      message(SEND_ERROR "${source}: ${line} does not say which folder")
     endif()
   endforeach()
 endforeach()
 
 # Types with SampleTraits lie in namespace stoker: two of one name in one program would be one type to
 # the linker, with either's layout.
-file(GLOB tests ${ROOT}/tests/*_test.cpp)
+file(GLOB_RECURSE tests ${ROOT}/tests/*_test.cpp)
 set(seen "")
 foreach(test IN LISTS tests)
   file(STRINGS ${test} traits REGEX "^struct SampleTraits<[A-Za-z]+> ")

@@ -3,7 +3,7 @@
 #   cmake -DROOT=<checkout> -P pytorch_cases_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
-file(GLOB sources ${ROOT}/tests/*_test.cpp)
+file(GLOB_RECURSE sources ${ROOT}/tests/*_test.cpp)
 set(tests "")
 foreach(source IN LISTS sources)
   file(READ ${source} text)

@@ -19,15 +19,15 @@
 #include <utility>
 #include <vector>
 
-#include "collate.h"
-#include "control.h"
 #include "datasets.h"
-#include "failure.h"
-#include "fill.h"
-#include "finished_batch.h"
-#include "row_layout.h"
-#include "row_writer.h"
-#include "slot.h"
+#include "loader/finished_batch.h"
+#include "memory/control.h"
+#include "memory/failure.h"
+#include "memory/row_layout.h"
+#include "memory/row_writer.h"
+#include "memory/slot.h"
+#include "worker/collate.h"
+#include "worker/fill.h"
 
 namespace stoker::detail {
 

@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "datasets.h"
+#include "loader/worker_watch.h"
 #include "processes.h"
-#include "worker_watch.h"
 
 // OpenBLAS, as far as the library can tell: it is called when a child is set up.
 extern "C" {
@@ -81,8 +81,8 @@ void try_programs(int programs) {
   std::cout << programs << " programs; the longest took " << longest << " s\n";
 }
 
-// Each program is a new one: if this test runs alone, what libraries make at their first call is not
-// there yet.
+// Each program is a new one: if this test runs alone, what libraries make at their first call is
+// not there yet.
 TEST(StartTest, LoadersThatAreMadeWhileAnotherThreadBuildsAModelDeliver) {
   try_programs(number_of_starts());
 }

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "control.h"
 #include "datasets.h"
+#include "memory/control.h"
+#include "memory/row_layout.h"
 #include "processes.h"
-#include "row_layout.h"
 
 namespace stoker {
 namespace {
